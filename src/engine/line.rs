@@ -108,7 +108,7 @@ impl Core {
         };
         let ticket = self.line.join(wanted, thread);
         if let Some(members) = members.filter(|members| members.is_cancelled()) {
-            // The cancel may have searched the line before the task was in it (P3).
+            // The cancel may have searched the line before the task joined it (P3).
             self.turn_away(members);
         }
         self.serve_waiting();

@@ -1,23 +1,23 @@
-//! The type of an instant.
+//! The type of an instant, and its conversions.
 
 #[cfg(not(all(target_family = "wasm", target_os = "unknown")))]
 mod imp {
     pub(crate) use std::time::Instant;
 
-    /// Converts an instant to the type that callers of the crate use.
+    /// Converts an instant of the crate to the type that users see.
     #[inline(always)]
     pub(crate) fn told(at: Instant) -> Instant {
         at
     }
 
-    /// Converts an instant to the type that the crate uses.
+    /// Converts an instant of a user to the type that the crate uses.
     pub(crate) fn given(at: Instant) -> Instant {
         at
     }
 }
 
-/// On this target a request for the time panics in `std`. A clock that stands still is enough. The
-/// target has no threads either, so every submission is refused and nothing ever waits.
+/// On this target, a request for the time panics in `std`. So the clock stands still. That is
+/// enough: the target has no threads either, so every submission is refused and nothing ever waits.
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 mod imp {
     use std::ops::Add;

@@ -1,14 +1,14 @@
-//! Tells whether this process is a child that `fork` made of the process that built a pool.
+//! Detects whether this process is a child that `fork` made of the process that built a pool.
 //!
-//! A child has the memory of its parent and one thread, the one that called `fork`. A number, the
-//! *generation*, grows in each child. A pool notes the generation when it is built, and compares it
-//! later.
+//! A child has the memory of its parent, and only the thread that called `fork`. A number, the
+//! *generation*, grows in each child. A pool stores the generation when it is built, and compares
+//! it later.
 
-/// How much the generation grows in a child. The lower half of the word is left to other uses.
+/// The step by which the generation grows in a child. The lower half of the word has other uses.
 pub(crate) const STEP: u64 = 1 << 32;
 
-// This is the only list of the systems that have `fork` and report it. They use `fork/posix.rs`.
-// Other systems and models use `fork/imp.rs`.
+// Only this list names the systems that have `fork` and report it. They use `fork/posix.rs`. Other
+// systems, and models, use `fork/imp.rs`.
 #[cfg_attr(
     all(
         any(

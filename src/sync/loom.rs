@@ -5,17 +5,17 @@ pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::atomic::Ordering;
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 // loom's `Arc` cannot be the type of `self`. The crate decides nothing by the counts of an `Arc`,
-// so loom need not know them.
+// so loom need not know these counts.
 pub(crate) use std::sync::Arc;
 
 use loom::sync::atomic;
 use std::cell::Cell;
 
 /// loom's atomics, with the first value stored by a `SeqCst` store. loom lets a `SeqCst` load
-/// return a value older than the newest `SeqCst` store, if another kind of store wrote that value,
-/// as loom's `new` does. With this `new`, a word that has only `SeqCst` accesses is sequentially
-/// consistent, as C++20 says. The protocol page has pairs of threads that each announce a step and
-/// then look for the other's; both sides use such words.
+/// return a value older than the newest `SeqCst` store if that older value was written by another
+/// kind of store, as loom's `new` does. With this `new`, a word that has only `SeqCst` accesses is
+/// sequentially consistent, as in C++20. The pairs of the protocol page, in which each side
+/// announces a step and then looks for the other side's step, use such words.
 macro_rules! atomics {
     ($($name:ident($value:ty))*) => {$(
         #[derive(Debug)]
@@ -92,10 +92,10 @@ impl<T> AtomicPtr<T> {
 }
 
 /// Makes loom explore a single interleaving from here on, in which the other threads run. A thread
-/// calls this if it has looked several times for a step of another thread, without success. Two
+/// calls this after it has looked several times for a step of another thread without success. Two
 /// such threads could alternate forever while the thread that is to take the step never runs, and
 /// loom would explore that. No state is lost: schedules in which this thread looks fewer times
-/// reach the same ones.
+/// reach the same states.
 pub(crate) fn assume_fairness() {
     loom::skip_branch();
 }
@@ -118,7 +118,7 @@ pub(crate) use loom::sync::MutexGuard as PlainMutexGuard;
 pub(crate) use loom::sync::{Condvar as PlainCondvar, Mutex as PlainMutex};
 pub(crate) use loom::thread::{spawn, yield_now, JoinHandle as Joins};
 
-/// loom's mutex orders the steps of those that hold it, so nothing is left to do.
+/// Does nothing: loom's mutex orders the steps of the threads that hold it.
 #[derive(Debug)]
 pub(crate) struct Published;
 
@@ -133,8 +133,8 @@ impl Published {
 }
 
 std::thread_local! {
-    /// How many of the next requests for a thread the system refuses. All threads of a model share
-    /// this value.
+    /// The number of the next requests for a thread that the system refuses. All threads of a model
+    /// share it.
     pub(crate) static REFUSED: Cell<u32> = const { Cell::new(0) };
 }
 

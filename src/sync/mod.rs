@@ -26,8 +26,8 @@ pub(crate) use imp::*;
 /// The atomic integer of `std`, also in models.
 #[cfg(target_has_atomic = "64")]
 pub(crate) type PlainU64 = std::sync::atomic::AtomicU64;
-/// The whole crate needs this type. The compiler reports nothing else about a type that contains an
-/// error, so the user sees this error alone.
+/// The whole crate needs this type. If a type contains an error, the compiler reports nothing else
+/// about the type, so the user sees only this error.
 #[cfg(not(target_has_atomic = "64"))]
 pub(crate) type PlainU64 = Option<
     [(); compile_error!(
@@ -35,9 +35,9 @@ pub(crate) type PlainU64 = Option<
     )],
 >;
 
-/// Runs `f`, during which other threads may touch this thread's stack. An unwind would free the
-/// stack under them. Only a bug in this crate can unwind here, so an unwind aborts the process. In
-/// models it is a failure of the model.
+/// Runs `f`. Meanwhile other threads may access this thread's stack. An unwind would free the stack
+/// under them. Only a bug in this crate can unwind here, so an unwind aborts the process. In
+/// models, an unwind is a failure of the model.
 pub(crate) fn exposed<R>(f: impl FnOnce() -> R) -> R {
     struct Exposed;
     impl Drop for Exposed {
@@ -83,7 +83,7 @@ impl Drop for Alive {
     }
 }
 
-/// Waits on a condition variable, for at most the time that is `left`; `None` means no limit.
+/// Waits on a condition variable for at most the time that is `left`; `None` means without a limit.
 /// Ignores poisoning, as [`lock`] does.
 pub(crate) fn wait<'a, T>(
     condition: &Condvar,
@@ -101,8 +101,9 @@ pub(crate) fn wait<'a, T>(
     }
 }
 
-/// Locks a mutex. Ignores poisoning: a panic under one of these locks is a bug in this crate, which
-/// the panic itself has reported. The data are counters and lists that are valid after every step.
+/// Locks a mutex. Ignores poisoning: a panic under one of these locks is a bug in this crate, and
+/// the panic has been reported already. The data are counters and lists that are valid after every
+/// step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {
         Ok(guard) => guard,
@@ -110,8 +111,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Locks a mutex. Returns `None` if another thread holds it. In models no thread stops for good, so
-/// there it waits for the lock.
+/// Locks a mutex. Returns `None` if another thread holds it. In models this waits for the lock,
+/// because no thread of a model stops for good.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     #[cfg(any(lazypool_loom, lazypool_shuttle))]
     return Some(lock(mutex));

@@ -7,8 +7,8 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub(crate) use std::{thread, thread_local};
 
-/// A `Release` store. Under loom 0.7 it is a swap, because loom reports a store that races a
-/// compare-and-swap of another thread as a data race.
+/// Stores a value with `Release`. Under loom 0.7 this is a swap, because loom reports a store that
+/// races a compare-and-swap as a data race.
 #[inline(always)]
 pub(crate) fn store_release(word: &AtomicU64, value: u64) {
     word.store(value, Ordering::Release);

@@ -1,8 +1,8 @@
-//! Threads of models and scenarios. `park` waits for a token, as in `std`. loom's own `unpark` wakes
-//! its thread from a wait for a mutex, too, and the token is then lost; shuttle's own `park` may
+//! Threads of models and scenarios. `park` waits for a token, as in `std`. loom's own `unpark` also
+//! wakes its thread from a wait for a mutex, and the token is then lost. shuttle's own `park` may
 //! return at any step, which would hide a lost wake-up.
 
-// Scenarios of shuttle use some of it, models of loom do not.
+// shuttle's scenarios use some of these items. loom's models use none of them.
 #![cfg_attr(lazypool_loom, allow(unreachable_pub))]
 
 use super::{imp, Arc};
@@ -18,8 +18,8 @@ pub(crate) use imp::yield_now;
 struct Parker {
     token: imp::PlainMutex<bool>,
     given: imp::PlainCondvar,
-    /// Orders what a thread did before `unpark` before what the other does after `park`, and no more,
-    /// as `std` does.
+    /// Orders the steps before `unpark` before the steps after `park`, and nothing more, as `std`
+    /// does.
     published: imp::Published,
 }
 

@@ -13,22 +13,22 @@ type Handler = Option<extern "C" fn()>;
 
 extern "C" {
     // These functions are from POSIX. They are declared here because the crate needs nothing else
-    // of the `libc` crate.
+    // from `libc`.
     fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
     fn _exit(status: c_int) -> !;
 }
 
-/// Runs in the child. It takes only one step on an atomic. A signal handler may do that, and so may
-/// the child of a process with many threads.
+/// Runs in the child. It takes only one step on an atomic, which is allowed in a signal handler,
+/// and so in the child of a process with several threads.
 extern "C" fn in_child() {
     // Relaxed: the child has one thread.
     GENERATION.fetch_add(super::STEP, Ordering::Relaxed);
 }
 
 /// Registers the handler before `main`. A child runs its handlers in the order of their
-/// registration, so handlers of the program find that the generation has grown. The exception is a
-/// handler that a constructor of the program has registered before this one.
-// SAFETY: the functions in this section are called by the system, with C's calling convention, as
+/// registration. So handlers of the program find that the generation has grown, unless a
+/// constructor of the program has registered a handler before this one.|+SAFETY: the system calls
+/// the functions in this section, with C's calling convention, as it loads the program.
 // it loads the program.
 #[used]
 #[cfg_attr(target_vendor = "apple", link_section = "__DATA,__mod_init_func")]
@@ -42,9 +42,10 @@ static BEFORE_MAIN: extern "C" fn() = {
 
 /// Makes the generation grow in each child from now on.
 pub(crate) fn watch() {
-    // A flag, not a `Once`: after a fork while another thread is in a `Once`, it would stay half
-    // done in the child forever. Two threads that come at the same time register two handlers. The
-    // generation then grows twice as fast, which does no harm.
+    // A flag, not a `Once`: if the process forks while another thread is in a `Once`, the `Once`
+    // stays half done in the child forever. If two threads come here at the same time, they
+    // register two handlers. Then the generation grows by two steps in each child, which does no
+    // harm.
     static WATCHED: AtomicBool = AtomicBool::new(false);
     // ORDERING: M1: acquires that the handler is registered.
     if WATCHED.load(Ordering::Acquire) {
@@ -53,14 +54,13 @@ pub(crate) fn watch() {
     // SAFETY: the handler lives as long as the program, and does only what a signal handler may.
     // The declaration above is that of POSIX.
     let failed = unsafe { pthread_atfork(None, None, Some(in_child)) };
-    // The call fails if memory is short. Then the next pool tries again, as it does if the system
-    // has not called `before_main`.
-    // ORDERING: M1: releases the registration.
+    // The call fails if memory is short. Then the next pool tries again. It also tries again if the
+    // system has not called `before_main`.|+ORDERING: M1: releases the registration.
     WATCHED.store(failed == 0, Ordering::Release);
 }
 
-/// Ends the process. A task has made this child and has returned in it, and nothing else of the
-/// parent may run here.
+/// Ends the process. A task has made this child and has returned in it. Nothing else of the parent
+/// may run here.
 #[cold]
 pub(crate) fn end_child() -> ! {
     // SAFETY: the call ends the process, and runs no code of the parent. The declaration above is

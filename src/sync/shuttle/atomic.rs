@@ -41,8 +41,8 @@ impl<T: Copy + PartialEq + Debug> Atomic<T> {
         }
     }
 
-    /// Reads the value, and replaces it if `change` returns another. `order` is that of a change,
-    /// `or_else` that of a read alone.
+    /// Reads the value, and replaces it if `change` returns another value. `order` is the ordering
+    /// of a change, and `or_else` that of a read alone.
     #[track_caller]
     fn access(&self, order: Ordering, or_else: Ordering, change: impl FnOnce(T) -> Option<T>) -> T {
         step();
@@ -94,7 +94,7 @@ impl<T: Copy + PartialEq + Debug> Atomic<T> {
         }
     }
 
-    /// As `std` does it: a load, then compare-and-swaps until one succeeds.
+    /// Updates the value as `std` does: by a load, and then compare-and-swaps until one succeeds.
     #[track_caller]
     pub(crate) fn fetch_update(
         &self,

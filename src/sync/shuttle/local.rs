@@ -1,6 +1,6 @@
-//! Thread-locals that exist until the next execution begins. The destructors of a thread's other
-//! values can still use them, as they can use `std`'s thread-locals without a destructor. shuttle's
-//! own thread-locals do not allow that.
+//! Thread-locals that exist until the next execution begins. So the destructors of a thread's other
+//! values can still use them, as they can use thread-locals of `std` without a destructor.
+//! shuttle's own thread-locals do not allow that.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -19,7 +19,7 @@ std::thread_local! {
     static VALUES: RefCell<HashMap<(usize, usize), Rc<dyn Any>>> = RefCell::default();
 }
 
-/// Drops all values, as a new execution begins.
+/// Drops all values. Called when a new execution begins.
 pub(super) fn forget() {
     VALUES.take();
 }
