@@ -1,16 +1,18 @@
-//! The order in which accesses happen, and memory that is gone.
+//! The order in which accesses happen, and the use of memory after its end.
 //!
-//! Values are sequentially consistent: a load returns the newest store, even if it is `Relaxed`.
-//! Orderings decide what a store publishes. Each thread has a vector clock. A release leaves it at
-//! the word or lock, an acquire takes it from there, and a read-modify-write continues a release
-//! sequence, as in C++20. Two conflicting accesses to an [`UnsafeCell`](super::UnsafeCell) panic
-//! unless one happens before the other. Three things are left out: stale values of weak loads (loom
-//! has them), fences (the crate has none), and the counts of an `Arc`.
+//! Values are sequentially consistent: a load returns the newest store, even if the load is
+//! `Relaxed`. Orderings decide what a store publishes. Each thread has a vector clock. A release
+//! stores the thread's clock at the word or lock, and an acquire takes it from there. A
+//! read-modify-write continues a release sequence, as in C++20. Two conflicting accesses to an
+//! [`UnsafeCell`](super::UnsafeCell) panic unless one happens before the other. Three things are
+//! left out: stale values of weak loads (loom has them), fences (the crate has none), and the
+//! counts of an `Arc`.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
-/// A vector clock: for each thread, the number of its steps that happen before.
+/// A vector clock: for each thread, the number of its steps that happen before the event to which
+/// this clock belongs.
 type Stamp = Vec<u32>;
 
 std::thread_local! {
