@@ -15,12 +15,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Submits tasks whose value is awaited or joined later: its [`serve`](Awaitable::serve) returns a
-/// [`Handle`]. Its [`serve_async`](Awaitable::serve_async) is a future of one, and waits for space.
+/// Submits tasks whose value is awaited or joined later. [`serve`](Awaitable::serve) returns a
+/// [`Handle`]. [`serve_async`](Awaitable::serve_async) returns a future that waits for space and
+/// then yields a [`Handle`].
 ///
 /// [`Pool::awaitable`](crate::Pool::awaitable),
 /// [`Submitter::awaitable`](crate::Submitter::awaitable) and
-/// [`Group::awaitable`](crate::Group::awaitable) return one. It borrows the pool, submitter or
+/// [`Group::awaitable`](crate::Group::awaitable) return an `Awaitable`. It borrows the pool or the
 /// group, and is cheap to copy. Its tasks have the options of that submitter or group.
 ///
 /// ```
@@ -88,44 +89,48 @@ impl<'a> Awaitable<'a> {
         Ok(Handle { ticket })
     }
 
-    /// Submits a task as [`serve`](Awaitable::serve) does, once there is space for it: returns a
-    /// future of the [`Handle`]. It waits without a thread, whatever [`WhenFull`](crate::WhenFull)
-    /// says.
+    /// Returns a future that waits for space, submits a task as [`serve`](Awaitable::serve) does,
+    /// and yields the [`Handle`]. The future waits without blocking a thread, whatever
+    /// [`WhenFull`](crate::WhenFull) says.
     ///
-    /// The future submits the task when it is polled first. If the pool has no space, the task
-    /// waits in one line with all other submissions that wait, those of threads included, and gets
-    /// space in the order in which they came. **Its turn comes whether the future is polled or
-    /// not**: a future that is not polled holds up no other, and its task may run before the future
-    /// is polled again.
+    /// The first poll of the future submits the task. If the pool has no space, the task joins the
+    /// one line of all waiting submissions, which includes those of blocked threads. They get space
+    /// in the order in which they came. **The task's turn comes whether the future is polled or
+    /// not**: a future that is not polled holds up no other submission, and its task may run before
+    /// the future is polled again.
     ///
-    /// * **Dropped before its turn**, it leaves the line: its closure is dropped, and never runs.
-    ///   Dropped after that, its task is cancelled, as by the drop of its [`Handle`].
-    /// * **A deadline** ([`with_deadline`](crate::Pool::with_deadline)) counts from the first poll. It
-    ///   has no timer: a task that is past its deadline leaves the line when its turn comes, and its
-    ///   handle then has [`TaskError::Expired`]. To stop waiting in time, use the runtime's timeout,
-    ///   which drops the future.
-    /// * **A shutdown**, or the cancellation of its group, ends the wait at once, and gives the closure
-    ///   back.
+    /// * **If the future is dropped before the task's turn**, the task leaves the line. Its closure
+    ///   is dropped and never runs. If the future is dropped later, the task is cancelled, as if
+    ///   its [`Handle`] had been dropped.
+    /// * **A deadline** ([`with_deadline`](crate::Pool::with_deadline)) counts from the first poll.
+    ///   There is no timer: a task that is past its deadline leaves the line when its turn comes,
+    ///   and its handle then returns [`TaskError::Expired`]. To limit the wait, use the runtime's
+    ///   timeout, which drops the future.
+    /// * **A shutdown**, or the cancellation of the task's group, ends the wait at once. The future
+    ///   then yields a [`Refused`], which holds the closure.
     /// * **In a group**, a task that waits for space is [pending](crate::Group::pending).
     ///
-    /// Awaiting space and then the value, one task after the other, is never refused, even on a
-    /// pool of one. The task costs one allocation, the handle's.
+    /// If you await the space and then the value of each task before you submit the next one, no
+    /// task is refused, even on a pool with one worker. A task costs one allocation, which is the
+    /// handle's.
     ///
     /// # Errors
-    /// [`Refused`] holds the closure, which did not run. The reason is never
-    /// [`Saturated`](crate::Refusal::Saturated), but:
+    /// [`Refused`] holds the closure, which did not run. The reason is one of these, and never
+    /// [`Saturated`](crate::Refusal::Saturated):
     ///
     /// * [`Closed`](crate::Refusal::Closed): the pool has been shut down, before or while the task
     ///   waited.
-    /// * [`Cancelled`](crate::Refusal::Cancelled): its group has been cancelled, before or while the
-    ///   task waited.
-    /// * [`GroupFull`](crate::Refusal::GroupFull): its [limited group](crate::Pool::limited_group) is
-    ///   full. The future waits for space in the pool, not in a group.
-    /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): it was its turn, the task needed a new thread,
-    ///   and the OS gave none.
+    /// * [`Cancelled`](crate::Refusal::Cancelled): the task's group has been cancelled, before or
+    ///   while the task waited.
+    /// * [`GroupFull`](crate::Refusal::GroupFull): the task's [limited
+    ///   group](crate::Pool::limited_group) is full. The future waits for space in the pool, not in
+    ///   a group.
+    /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): the task's turn came, the task needed a new
+    ///   thread, and the OS could not create one.
     /// * [`OnWorker`](crate::Refusal::OnWorker): the first poll was on a worker of the same pool, and
     ///   the task would have had to wait.
-    /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the pool's.
+    /// * [`Forked`](crate::Refusal::Forked): this process is a forked child of the process that
+    ///   built the pool.
     ///
     /// # Panics
     /// The future panics if it is polled again after it was ready.
@@ -165,7 +170,7 @@ impl<'a> Awaitable<'a> {
     /// let squares = async {
     ///     let mut tasks = Vec::new();
     ///     for n in 1..=100_u32 {
-    ///         // Waits until the pool has space, and is never ahead of it by more than that.
+    ///         // Waits until the pool has space for one more task.
     ///         tasks.push(pool.awaitable().serve_async(move || n * n).await?);
     ///     }
     ///     let mut sum = 0;
@@ -187,17 +192,17 @@ impl<'a> Awaitable<'a> {
     }
 }
 
-/// A submission that waits for space: a future of a [`Handle`], or of the refusal.
-/// [`Awaitable::serve_async`] returns it, and explains when it is ready and which errors it
-/// returns. Do not poll it after it was ready.
+/// A submission that waits for space: a future that yields a [`Handle`], or a [`Refused`].
+/// [`Awaitable::serve_async`] returns this future, and its documentation says when the future is
+/// ready and which errors it yields. Do not poll the future after it was ready.
 ///
-/// It does not borrow the pool, and may outlive it: it is then refused as
-/// [`Closed`](crate::Refusal::Closed). Only the waker of the most recent poll is woken, by the
-/// thread that makes the space, such as a worker. Like the [waker of a handle](Handle#as-a-future),
-/// it must not block, nor wait for the pool.
+/// The future does not borrow the pool, and may outlive it. The submission is then refused as
+/// [`Closed`](crate::Refusal::Closed). Only the waker of the most recent poll is woken. The thread
+/// that makes the space, such as a worker, calls this waker. Like the [waker of a
+/// handle](Handle#as-a-future), this waker must not block, nor wait for the pool.
 ///
-/// **Dropping it** takes the task back: a task that waits for space leaves the line and never runs.
-/// One that has got space meanwhile is cancelled, as by the drop of its handle.
+/// **Dropping the future** takes the task back. A task that still waits for space leaves the line
+/// and never runs. A task that already has space is cancelled, as if its handle had been dropped.
 ///
 /// ```
 /// use std::future::Future;
@@ -213,10 +218,10 @@ impl<'a> Awaitable<'a> {
 /// let mut context = Context::from_waker(Waker::noop());
 /// {
 ///     let mut task = pin!(pool.awaitable().serve_async(|| unreachable!("it never runs")));
-///     assert_eq!(pool.stats().waiting, 0); // it has not been polled yet
+///     assert_eq!(pool.stats().waiting, 0); // not polled yet
 ///     assert!(task.as_mut().poll(&mut context).is_pending());
 ///     assert_eq!(pool.stats().waiting, 1);
-/// } // dropped: it leaves the line
+/// } // the drop takes the task out of the line
 /// assert_eq!(pool.stats().waiting, 0);
 /// open.send(())?;
 /// # Ok(()) }
@@ -240,17 +245,21 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync
     }
 }
 
-/// The value of a task, once there is one: a future for any runtime, which a thread can also
-/// [`join`](Handle::join). [`Awaitable::serve`] returns it.
+/// A handle to the value of a task. It is a future for any runtime, and a thread can
+/// [`join`](Handle::join) it, too. [`Awaitable::serve`] returns it.
 ///
-/// The value is there as soon as the task has ended and been counted. If the task panicked, or
-/// never ran, there is a [`TaskError`] instead: `Panicked` once
-/// [`on_panic`](crate::Builder::on_panic) has run, `Expired` once the closure has been dropped,
-/// `Cancelled` or `Discarded` as soon as the task is out of the pool, while its closure may still
-/// be being dropped. A handle does not borrow the pool, and may outlive it.
+/// The handle has the value as soon as the task has ended and been counted. If the task panicked or
+/// never ran, the handle has a [`TaskError`] in place of the value:
 ///
-/// **Dropping a handle cancels its task**, as [`cancel`](Handle::cancel) does; so a future that is
-/// dropped at a timeout leaves no task behind that would still start. To let the task run on, use
+/// * `Panicked`, once [`on_panic`](crate::Builder::on_panic) has run.
+/// * `Expired`, once the closure has been dropped.
+/// * `Cancelled` or `Discarded`, as soon as the task is out of the pool. Its closure may still be
+///   being dropped then.
+///
+/// A handle does not borrow the pool, and may outlive it.
+///
+/// **Dropping a handle cancels its task**, as [`cancel`](Handle::cancel) does. So a future that is
+/// dropped at a timeout leaves behind no task that could still start. To let the task run on, use
 /// [`detach`](Handle::detach).
 ///
 /// ```
@@ -267,26 +276,28 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync
 /// Only the waker of the most recent poll is woken. Dropping the handle drops the waker. The worker
 /// calls the waker right after the task has ended. By then the worker may already have its next
 /// task, whose closure runs once the waker has returned. If the task is cancelled or discarded, the
-/// thread that does so calls the waker. A panic in the waker is caught.
+/// thread that cancels or discards the task calls the waker. A panic in the waker is caught.
 ///
-/// **A waker must not block, nor wait for the pool**: it holds up a worker and its next task, or
-/// the thread that discards. So it must not wait for a task or for space, and must not take a lock
-/// that another thread holds while it waits for the pool. The wakers of async runtimes do none of
-/// this. A waker may [`serve`](crate::Pool::serve) to the pool with
-/// [`WhenFull::Refuse`](crate::WhenFull::Refuse). Such a submission is refused also if it would
-/// have to wait for an unfinished step of another thread.
+/// **A waker must not block, nor wait for the pool**: while the waker runs, a worker and its next
+/// task, or the thread that discards, cannot go on. So the waker must not wait for a task or for
+/// space. It also must not take a lock that another thread holds while that thread waits for the
+/// pool. The wakers of async runtimes do none of this. A waker may [`serve`](crate::Pool::serve) to
+/// the pool with [`WhenFull::Refuse`](crate::WhenFull::Refuse). Such a submission is also refused
+/// if it would have to wait for an unfinished step of another thread.
 ///
-/// A handle that was ready must not be polled or joined again: that panics, as for most futures.
+/// Do not poll or join a handle again after a poll has returned the outcome: the call would panic,
+/// as for most futures.
 #[must_use = "dropping a handle cancels its task; `detach` lets it run on"]
 pub struct Handle<R> {
     ticket: Ticket<R>,
 }
 
-// No code sees the handle in a broken state after a panic: it returns the whole value, or none.
+// No code sees the handle in a broken state after a panic: the handle returns the whole value, or
+// none.
 impl<R> UnwindSafe for Handle<R> {}
 impl<R> RefUnwindSafe for Handle<R> {}
 
-// A handle pins no field: the value is on the heap, and is moved out.
+// No field of a handle is pinned: the value is on the heap, and is moved out of it.
 impl<R> Unpin for Handle<R> {}
 
 impl<R> fmt::Debug for Handle<R> {
@@ -307,7 +318,7 @@ impl<R> Handle<R> {
     /// [`TaskError`], if the task panicked or never ran.
     ///
     /// # Panics
-    /// If the handle was ready before, as a future.
+    /// If an earlier poll of the handle has returned the outcome.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -325,13 +336,13 @@ impl<R> Handle<R> {
         self.ticket.take()
     }
 
-    /// Does what [`join`](Handle::join) does, at most for `d`; then it gives the handle back, and
-    /// the task goes on.
+    /// Does what [`join`](Handle::join) does, but waits at most for `d`. If the task has not ended
+    /// by then, returns the handle; the task is not affected.
     ///
     /// [`Duration::ZERO`] does not wait, [`Duration::MAX`] waits as long as it takes.
     ///
     /// # Errors
-    /// The handle, if the task has not ended; the inner error is that of `join`.
+    /// The handle, if the task has not ended. The inner error is the one that `join` returns.
     ///
     /// # Panics
     /// As `join` does.
@@ -380,12 +391,13 @@ impl<R> Handle<R> {
     /// Cancels the task, and does not wait.
     ///
     /// * A task that no worker has taken never runs. It counts as
-    ///   [`discarded`](crate::Stats::discarded), or as [`expired`](crate::Stats::expired) if its deadline
-    ///   has passed. The handle has [`TaskError::Cancelled`] at once; then this call drops the closure
-    ///   (see [discarded tasks](crate::Pool#discarded-tasks)).
-    /// * In a running task [`task::is_cancelled`](crate::task::is_cancelled) turns true, and its worker
-    ///   counts as [`abandoned`](crate::Stats::abandoned) until it ends. The handle still returns the
-    ///   task's value or `Panicked`. If the handle is dropped before, the value is dropped on the worker.
+    ///   [`discarded`](crate::Stats::discarded), or as [`expired`](crate::Stats::expired) if its
+    ///   deadline has passed. The handle has [`TaskError::Cancelled`] at once. Then this call drops
+    ///   the closure (see [discarded tasks](crate::Pool#discarded-tasks)).
+    /// * In a running task [`task::is_cancelled`](crate::task::is_cancelled) turns true, and its
+    ///   worker counts as [`abandoned`](crate::Stats::abandoned) until the task ends. The handle
+    ///   still returns the task's value or `Panicked`. If the handle is dropped before the task
+    ///   ends, the value is dropped on the worker.
     ///
     /// A task that has ended is not affected.
     ///
@@ -405,8 +417,8 @@ impl<R> Handle<R> {
         self.ticket.cancel();
     }
 
-    /// Drops the handle, and lets the task run. Its value is dropped on the worker; if the task has
-    /// ended already, by this call.
+    /// Drops the handle, and lets the task run. The worker drops the task's value. If the task has
+    /// already ended, this call drops the value.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -16,9 +16,9 @@ use crate::work::context::runs_idle;
 use crate::work::job::Task;
 use std::io;
 
-/// The number of free places that the queue must have before a task is pushed for an idle worker. In
-/// a short queue, half of its places are enough, but at least 4. In any queue, `max_workers` places
-/// must be free, too.
+/// The number of free places that the queue must have before a task is pushed for an idle worker.
+/// In a short queue, half of the places (at least 4) are enough. In either case, at least
+/// `max_workers` places must be free.
 const SPARE: u64 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
     2
 } else {
@@ -35,8 +35,8 @@ impl Core {
         self.submit_as(task, options)
     }
 
-    /// Submits the task without options. This is a separate function so that the compiler can drop
-    /// the checks of options.
+    /// Submits the task without options. This is a separate function so that the compiler can
+    /// remove the checks of options.
     pub(crate) fn submit_plain(
         self: &Arc<Self>,
         task: &mut Option<Task>,
@@ -58,16 +58,16 @@ impl Core {
             // without a write to memory that workers read.
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
             if !may_wait && self.is_saturated(self.queue.as_ref()) {
-                // `false`: if the pool's policy made this submission wait, it would not come here.
+                // `false`: if the pool's policy made this submission wait, `may_wait` would be set.
                 return Err(self.counts.refuse(options.no_space(&self.env, false)));
             }
         }
         self.submit_slowly(task, options)
     }
 
-    /// Tries the two ways that most tasks take. One is this thread's last worker. The other is the
-    /// queue, if it has space, and if a worker watches it or all workers are busy. Returns `None`
-    /// if neither takes the task.
+    /// Tries the two ways that most tasks take: to this thread's last worker, or into the queue.
+    /// The queue is used if it has space, and a worker looks at it or all workers are busy. Returns
+    /// `None` if neither way takes the task.
     #[inline(always)]
     fn submit_fast(
         self: &Arc<Self>,
@@ -77,8 +77,8 @@ impl Core {
         let mut even_parked = true;
         if let Some(queue) = &self.queue {
             if options.awaited {
-                // A hand-over moves two cache lines between the cores: the worker's line, and the
-                // line that the caller polls. A task that goes through the queue moves five.
+                // A hand-over moves two cache lines between the cores: the worker's, and the one
+                // that the caller waits on. The way through the queue moves five.
                 if let Some((slot, claim)) = self.claim_by_affinity(false) {
                     return Some(self.hand_over(slot, claim, task));
                 }
@@ -88,9 +88,9 @@ impl Core {
                 let tail = queue.room()?;
                 let awake = seen.is_any_awake();
                 let all_busy = if awake { None } else { self.all_busy() };
-                // Claim T2. An awake worker watches the queue. A notified worker becomes `Idle`
-                // before it leaves the counts. So if no worker is idle here, the notified worker
-                // still searches, or has taken a task. If it has taken a task, `push_fast` notifies
+                // Claim T2. An awake worker watches the queue. A notified worker goes `Idle` before
+                // it leaves the counts. So if no worker is idle here, the notified worker still
+                // searches, or has taken a task. If it has taken a task, `push_fast` notifies
                 // another worker.
                 if all_busy.is_some()
                     || (awake || seen.is_any_searching() && !self.has_idle_candidate())
@@ -109,9 +109,8 @@ impl Core {
         Some(self.hand_over(slot, claim, task))
     }
 
-    /// Pushes the task at `tail`, or at a later position if another thread has pushed at `tail`.
-    /// Then makes sure that a worker looks at the queue (A3). Returns `None` if the queue has no
-    /// space.
+    /// Pushes the task at `tail`, or at a later position if another thread has pushed there. Then
+    /// makes sure that a worker looks at the queue (A3). Returns `None` if the queue has no space.
     ///
     /// # Safety
     /// `tail` is from the queue's `room`.
@@ -144,9 +143,9 @@ impl Core {
 
     /// Makes attempts until the task is accepted or refused, and waits in line if it may.
     ///
-    /// A waker may run on a worker that other threads see as idle. If that waker makes a
-    /// submission, the submission gives up early: it may be waiting for a step of this same worker,
-    /// which obeys no order until the waker has returned.
+    /// A waker may run on a worker that other threads see as idle. If such a waker submits a task,
+    /// the submission gives up early. It may be waiting for a step of its own worker, and that
+    /// worker obeys no order until the waker has returned.
     #[cold]
     fn submit_slowly(
         self: &Arc<Self>,
@@ -155,11 +154,11 @@ impl Core {
     ) -> Result<Location, SubmitError> {
         options.start(&self.env);
         let own = options.is_on_worker(&self.env);
-        // A worker of this pool must not wait for space, because only that worker might be able to
-        // make the space.
+        // A worker of this pool must not wait for space: that worker itself may have to make the
+        // space.
         let mut may_wait = !own && options.blocks(self.blocks);
-        // If a worker of this pool awaits the task's outcome, the task must not be queued. If all
-        // workers awaited queued tasks, no worker would be left to run them.
+        // If a worker of this pool waits for the task's outcome, the task must not be queued
+        // either. If all workers waited for queued tasks, none would be left to run them.
         let queue = (self.queue.as_ref()).filter(|_| !(own && options.awaited));
         let block_until = match options.extras.when_full.unwrap_or(self.settings.when_full) {
             WhenFull::BlockFor(limit) if may_wait => Deadline::from_now(limit),
@@ -187,8 +186,8 @@ impl Core {
                     match self.wait_for_space(task, options, &block_until, submitted) {
                         Ok(location) => return Ok(location),
                         // The time limit of `BlockFor` has passed. There may be space that the
-                        // line's server has not given away yet. So the last attempt is made as one
-                        // that must not wait: it serves the line first (W3).
+                        // line's server has not given away yet. So the last attempt is made with
+                        // `may_wait` cleared: it serves the line first (W3).
                         Err(SubmitError::Refused(Refusal::Saturated)) => may_wait = false,
                         Err(why) => break why,
                     }
@@ -216,15 +215,15 @@ impl Core {
         if self.line.waiting() == 0 || self.may_not_submit().is_some() {
             return self.attempt(task, queue, submitted);
         }
-        // Checked before the line's lock is taken, so that threads that are refused in a loop do
-        // not keep that lock busy.
+        // Checked before the line's lock is taken: threads that are refused in a loop must not keep
+        // that lock busy.
         if may_wait || self.is_saturated(queue) {
             return Err(NotAccepted::Saturated);
         }
-        // This thread has made no space. If another thread serves the line, an event left here
-        // would only make that server try once more. This submission would leave an event in each
-        // turn of its loop, and the server may be the very worker that has yet to look at the
-        // queue.
+        // If another thread serves the line, this thread does not call `serve_line`. It has made no
+        // space, so the event that the call leaves would only make the server try once more. This
+        // submission would leave such an event in each turn of its loop and keep the server busy.
+        // The server may be the worker that has yet to look at the queue.
         if !self.line.is_served() {
             self.serve_line();
         }
@@ -235,35 +234,36 @@ impl Core {
     ///
     /// The order of the steps is the proof. Each step serves claims of `proofs.md`:
     ///
-    /// 1. Laws 10 and 19: a closed pool refuses the task even if a worker is idle, and so does a
-    ///    forked child.
+    /// 1. Laws 10 and 19: a closed pool or a forked child refuses the task, even if a worker is
+    ///    idle.
     /// 2. T2, A2: if a worker is awake, the task goes into the queue, because that worker looks at
-    ///    the queue before it rests. In a burst, an idle worker is notified instead (way 4 of the
-    ///    page).
-    /// 3. T2, first reading of the counts. It comes before the look for an idle worker, because a
-    ///    worker that searches goes `Idle` before it leaves the count. So a worker that is counted
-    ///    here and is not found idle in step 4 still searches, or has taken a task.
-    /// 4. T1, V: an idle worker takes the task. If there is no worker to claim, but an entry has
-    ///    come up since, or a sweep is under way, the submission tries again: it must not start a
-    ///    thread while that worker may be idle.
-    /// 5. T2, second reading, for workers that were sent to search since the first one: a worker
-    ///    that searches takes the task from the queue. Without a queue that worker goes idle in a
-    ///    moment, so the submission tries again.
+    ///    the queue before it rests. If a worker is idle and the queue has ample space, the task
+    ///    also goes into the queue, and an idle worker is notified (way 4 of the page).
+    /// 3. T2: the counts are read for the first time. This comes before the search for an idle
+    ///    worker, because a worker that searches goes `Idle` before it leaves the count. So a
+    ///    worker that is counted here and is not found idle in step 4 still searches, or has taken
+    ///    a task.
+    /// 4. T1, V: an idle worker takes the task. If none can be claimed, but an entry has been
+    ///    pushed since, or a sweep is under way, the submission tries again. It must not start a
+    ///    thread while a worker may be idle.
+    /// 5. T2: the counts are read again, for workers that were sent to search since step 3. If a
+    ///    worker searches, the task is queued, and that worker takes it. Without a queue, the
+    ///    worker goes idle in a moment, so the submission tries again.
     /// 6. T, V: no worker is idle and none searches. A thread is started if a slot is free.
     /// 7. A3, V: all workers are busy and no slot is free, so the task waits in the queue.
-    /// 8. V: the steps above saw one word after the other. That does not prove that there was a
-    ///    moment without space; only `is_saturated` proves it.
+    /// 8. V: the steps above read one word after the other. This does not prove that at one moment
+    ///    there was no space. Only `is_saturated` proves that.
     pub(super) fn attempt(
         self: &Arc<Self>,
         task: &mut Option<Task>,
         queue: Option<&Queue<Task>>,
         submitted: u64,
     ) -> Result<Location, NotAccepted> {
-        // Step 1 (laws 10 and 19): a closed pool or a forked child refuses the task.
+        // Step 1: laws 10 and 19.
         if let Some(why) = self.may_not_submit() {
             return Err(NotAccepted::Refused(why));
         }
-        // Step 2 (claims T2 and A2): an awake worker takes the task from the queue.
+        // Step 2: claims T2 and A2.
         if let Some(queue) = queue {
             let spreads = || self.has_idle_candidate() && self.spreads(queue);
             let is_any_awake = self.in_flight.see().is_any_awake();
@@ -273,7 +273,7 @@ impl Core {
                 }
             }
         }
-        // Steps 3 and 4 (claims T2, T1 and V): read the counts, then look for an idle worker.
+        // Steps 3 and 4: claims T2 (first reading), T1 and V.
         let searching = self.in_flight.see().is_any_searching();
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
@@ -281,7 +281,7 @@ impl Core {
         if self.has_idle_candidate() {
             return Err(NotAccepted::Retry);
         }
-        // Step 5 (claim T2): read the counts again, for a worker that searches.
+        // Step 5: claim T2 (second reading).
         if (searching || self.in_flight.see().is_any_searching()) && self.may_queue() {
             let Some(queue) = queue else {
                 return Err(NotAccepted::Retry);
@@ -290,7 +290,7 @@ impl Core {
                 return Ok(location);
             }
         }
-        // Step 6 (claims T and V): start a thread if a slot is free.
+        // Step 6: claims T and V.
         if let Some(slot) = self.free.pop() {
             match self.spawn(slot, Some(task)) {
                 Ok(Some(location)) => return Ok(location),
@@ -300,13 +300,13 @@ impl Core {
                 }
             }
         }
-        // Step 7 (claims A3 and V): all workers are busy, so the task waits in the queue.
+        // Step 7: claims A3 and V.
         if let Some(queue) = queue.filter(|_| self.may_queue()) {
             if let Some(location) = self.enqueue(queue, task, submitted) {
                 return Ok(location);
             }
         }
-        // Step 8 (claim V): only this proves that there was no space.
+        // Step 8: claim V. `Saturated` needs the proof of `is_saturated`.
         Err(if self.is_saturated(queue) {
             NotAccepted::Saturated
         } else {
@@ -320,11 +320,11 @@ impl Core {
         forked.or_else(|| self.is_closed().then_some(Refusal::Closed))
     }
 
-    /// Returns `true` if a task may enter the queue (claim T3).
+    /// Returns `true` if a task may enter the queue now (claim T3).
     ///
-    /// With a start hook, a task may not enter the queue while a slot is free, or while a worker is
-    /// about to free its slot by ending. The submission can start a thread on such a slot, with the
-    /// task in hand. If the task were queued instead, the worker that is started for the queue
+    /// In a pool with a start hook, no task may enter the queue while a slot is free, or while a
+    /// worker is ending and will free its slot. The submission can start a thread on that slot,
+    /// with the task in hand. If the task were queued instead, the worker started for the queue
     /// would run its hook first, and would count as busy meanwhile.
     #[inline]
     fn may_queue(&self) -> bool {
@@ -332,8 +332,9 @@ impl Core {
             || !self.in_flight.see().is_any_returning() && self.free.is_empty()
     }
 
-    /// Places a task for which the OS refused a thread. Gives it to an idle worker, or pushes it
-    /// into the queue, which takes it only if a worker lives. Otherwise returns the OS's error.
+    /// Places a task after the OS has refused a thread for it. An idle worker takes the task, or
+    /// else the queue, which accepts it only if a worker lives. If neither takes the task, returns
+    /// the OS's error.
     #[cold]
     fn without_thread(
         self: &Arc<Self>,
@@ -347,8 +348,8 @@ impl Core {
         }
         match queue.and_then(|queue| self.push(queue, task, submitted)) {
             Some(position) => {
-                // If no worker is idle, a busy worker takes the task after its own. No thread can
-                // be started for this task.
+                // If no worker is idle, a busy worker takes the task when its own task has ended.
+                // No thread can be started for the task.
                 self.notify_idle(Seen::is_any_awake);
                 Ok(Location::Queue { position })
             }
@@ -363,8 +364,8 @@ impl Core {
         self.ages.as_ref().map_or(0, |_| self.env.nanos_now())
     }
 
-    /// Pushes the task into the queue, and notes when it was submitted if the pool tracks ages.
-    /// Returns its position, or `None` if the queue is full, asleep or closed.
+    /// Pushes the task into the queue. If the pool tracks ages, notes when the task was submitted.
+    /// Returns the task's position, or `None` if the queue is full, asleep or closed.
     fn push(&self, queue: &Queue<Task>, task: &mut Option<Task>, submitted: u64) -> Option<u64> {
         let position = queue.push(task).ok()?;
         if let Some(ages) = &self.ages {
@@ -373,8 +374,8 @@ impl Core {
         Some(position)
     }
 
-    /// Pushes the task into the queue, and then makes sure that a worker looks at it (A3). Returns
-    /// `None` if the queue is full, asleep or closed. The next step or attempt finds out which.
+    /// Pushes the task into the queue, then makes sure that a worker looks at it (A3). Returns
+    /// `None` if the queue is full, asleep or closed: the next step or attempt finds out which.
     fn enqueue(
         self: &Arc<Self>,
         queue: &Queue<Task>,
@@ -399,10 +400,12 @@ impl Core {
         Location::Mailbox { slot, generation }
     }
 
-    /// Returns `true` if a task is to be queued although a worker is idle. The idle worker is then
-    /// notified. In a burst, the first worker to wake up takes all queued tasks: a task that was
-    /// handed to a worker would wait until the OS gives that worker a core. Until then each task
-    /// occupies a place that other submissions may need, so the queue must have space to spare.
+    /// Returns `true` if a task is to be queued although a worker is idle. The caller then notifies
+    /// an idle worker.
+    ///
+    /// In a burst, the first worker that wakes up takes all queued tasks. A task that was handed to
+    /// a worker would wait until the OS gives that worker a core. Each queued task occupies a place
+    /// that other submissions may need, so the queue must have space to spare.
     #[inline]
     fn spreads(&self, queue: &Queue<Task>) -> bool {
         let half = (self.settings.queue_capacity as u64 / 2).max(4);

@@ -1,12 +1,12 @@
 //! The ages of queued tasks, in a pool that tracks them. In such a pool, submissions and starts do
-//! not use their fast paths. Other pools pay nothing.
+//! not take their fast paths. Other pools pay nothing.
 
 use crate::parts::queue::Queue;
 use crate::sync::{lock, Mutex};
 use crate::work::job::Task;
 
-/// For each cell of the queue: the position of the latest task in that cell, and the time of that
-/// task's submission, as [`Env::nanos`](crate::work::env::Env::nanos).
+/// For each cell of the queue: the position of the latest task there, and when that task was
+/// submitted, as [`Env::nanos`](crate::work::env::Env::nanos).
 #[derive(Debug)]
 pub(crate) struct Ages(Box<[Mutex<(u64, u64)>]>);
 
@@ -18,15 +18,15 @@ impl Ages {
     /// Notes when the task at a position was submitted.
     pub(super) fn note(&self, queue: &Queue<Task>, position: u64, submitted: u64) {
         let mut noted = lock(&self.0[queue.cell_of(position)]);
-        // The thread may have been stopped just before this step, while another thread noted the
-        // next task in the cell. That note must not be overwritten.
+        // If the OS stops this thread before this step, another thread may note the next task of
+        // the cell first. That newer note must not be overwritten.
         if position.wrapping_sub(noted.0) as i64 >= 0 {
             *noted = (position, submitted);
         }
     }
 
-    /// Returns the time at which the oldest queued task was submitted. Skips a task that has just
-    /// been queued and is not noted yet.
+    /// Returns the time when the oldest queued task was submitted. Skips a task that has just been
+    /// queued and is not noted yet.
     pub(super) fn oldest(&self, queue: &Queue<Task>) -> Option<u64> {
         queue.queued().find_map(|position| {
             let (noted, submitted) = *lock(&self.0[queue.cell_of(position)]);

@@ -1,11 +1,11 @@
-//! Tasks with a handle. [`call`](super::call) submits a task, waits for it and leaves it within one
-//! call. Here each of these steps is a call of its own, and the node is on the heap.
+//! Tasks with a handle. [`call`](super::call) submits, waits and leaves in one function. Here these
+//! are three separate steps, and the node is on the heap.
 //!
 //! The docs of [`completion`](crate::parts::completion) say which side owns which part of the node.
-//! A handle that cancels its task takes the task out of the queue or mailbox. If a worker has the
-//! task already, the handle sets a mark in the node. If the worker has started the task, the handle
-//! then abandons the worker's decision. Otherwise the worker finds the mark when it starts the
-//! task, and abandons the decision itself.
+//! A handle that cancels its task takes the task out of the queue or mailbox. If a worker already
+//! has the task, the handle sets a mark in the node. If the node names the worker's slot by then,
+//! the handle abandons the worker's decision. Otherwise the worker finds the mark when it starts
+//! the task, and abandons the decision for the handle.
 
 use super::core::Core;
 use super::groups::submit_member;
@@ -23,8 +23,8 @@ use std::task::Waker;
 
 pub(crate) type Outcome<R> = Result<R, TaskError>;
 
-/// The task of a handle. The task's times are stored beside its closure, so that they need no
-/// separate allocation.
+/// The task of a handle. The node stores the task's times beside the closure, so the times need no
+/// allocation of their own.
 // SAFETY: F and R are Send and 'static, and so is the rest of the node.
 unsafe impl<F, R> Job for TaskSide<(Option<Times>, F), Outcome<R>>
 where
@@ -45,7 +45,7 @@ where
         let (_, f) = self.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
-        // The handle cancelled the task before the worker published its slot.
+        // `true`: the handle cancelled the task before this worker wrote its slot into the node.
         if self.node().tell_slot(ctx.slot) {
             let _ = decision.leave(task_id, 0);
         }
@@ -142,7 +142,8 @@ impl<R> Ticket<R> {
         (self.side.take()).expect("a `Handle` has no second outcome: it was ready before")
     }
 
-    /// Cancels the task. Takes it out if no worker has started it. Otherwise marks it as cancelled.
+    /// Cancels the task: takes it out if no worker has started it, and otherwise marks it as
+    /// cancelled.
     pub(crate) fn cancel(&self) {
         let node = self.side.node();
         if node.has_outcome() {

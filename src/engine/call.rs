@@ -1,8 +1,8 @@
 //! `do_with_deadline`: a caller, its closure and its result.
 //!
 //! The closure travels in the task. The result comes back in a [`Waiter`] on the caller's stack.
-//! The docs of [`completion`](crate::parts::completion) say when each side owns the closure and the
-//! waiter.
+//! The docs of [`completion`](crate::parts::completion) say which side owns the closure and the
+//! result, and when.
 
 use super::core::Core;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
@@ -23,27 +23,27 @@ use std::time::Duration;
 
 enum CallOutcome<R> {
     Ran(Result<R, Payload>),
-    /// The task never started. Either a shutdown discarded it, or too little time was left before
-    /// its deadline when its turn came.
+    /// The task never started: a shutdown discarded it, or too little time was left until its
+    /// deadline when its turn came.
     Unrun(Task, SubmitError),
 }
 
-/// A caller's node, with the place for the outcome. It also stores the task's times.
+/// A caller's node, with the place for the outcome. The node also stores the task's times.
 type Waiter<R> = Shared<CallOutcome<R>, Option<Times>>;
 
 /// The task of a caller that waits. A `WaitJob` exists until the task is started, discarded or
-/// taken back. The caller waits for that long, so `waiter` is valid.
+/// taken back. Until then the caller waits, so `waiter` is valid.
 struct WaitJob<F, R> {
     waiter: *const Waiter<R>,
-    /// `true` if the task has a label or times. This is stored here and not in the node, so that
-    /// the worker touches the node's cache line only once, for the result.
+    /// Set if the task has a label or times. The flag is here and not in the node, so that the
+    /// worker touches the node's cache line only once, for the result.
     has_options: bool,
     f: F,
 }
 
-// SAFETY: only `do_until` makes one. Its F and R are Send and 'static. `do_until` returns only with
-// the task back in hand, with `done` seen, or with the decision won. So the waiter outlives every
-// access to it (N2, N4).
+// SAFETY: only `do_until` makes a `WaitJob`. Its F and R are Send and 'static. `do_until` returns
+// only once it has the task back, has seen `done`, or has won the decision. So the waiter outlives
+// every access to it (N2, N4).
 unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     const AWAITED: bool = true;
 
@@ -77,23 +77,23 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         // SAFETY: the decision was started for this node's caller.
         let (panicked, result) = unsafe { ctx.run_decided(Some(node), f, |waits| waits) };
         if result.is_none() {
-            // The caller has left, and the task has been counted as timed out. So `finish` must not
+            // The caller has left, and the task is counted as timed out already: `finish` must not
             // count it again as late.
             ctx.record.set_due(NEVER);
         }
         end(Ended::ran(panicked));
         if let Some(result) = result {
-            // The outcome is written only now. The caller polls its cache line, so each earlier
-            // write would move that line between the cores once more.|+SAFETY: the decision is won,
-            // so the caller waits for `done`.
+            // The outcome is written only now, because the caller polls the node's cache line: each
+            // earlier write would move that line between the cores once more. SAFETY: the decision
+            // is won, so the caller waits for `done`.
             let answered = unsafe { Shared::answer(waiter, Some(CallOutcome::Ran(result))) };
             drop(answered.release());
         }
     }
 
-    /// Gives the task back to its caller. The caller cannot take the task back itself, because the
-    /// discarding thread has taken it out of the queue or the mailbox. The caller cannot leave the
-    /// task either, because no worker has started it.
+    /// Gives the task back to its caller. The caller cannot take the task back, because the
+    /// discarding thread has taken it out of the queue or the mailbox. The caller cannot leave it
+    /// either, because no worker has started it.
     fn discard(self, why: NeverRan) -> Release {
         let waiter = self.waiter;
         let why = match why {
@@ -133,7 +133,7 @@ where
     let deadline = Deadline::new(until);
     let least = extras.min_remaining;
     let before = (!least.is_zero()).then(|| core.env.due(&deadline));
-    // The task has no deadline of its own: the caller's deadline counts.
+    // The caller's deadline applies, so the task gets no deadline of its own.
     let times = Times::new(before.unwrap_or(NEVER), least, NEVER, extras.run_limit);
     do_until(core, extras, times, f, &deadline)
 }
@@ -150,8 +150,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    // Padded, so that the worker's accesses share no cache line with other variables of this
-    // thread.
+    // Padded: the waiter shares no cache line with other variables of this thread.
     let waiter = CachePadded::new(Waiter::new(extras.label, times));
     let task = erase(&core.env, &waiter, f);
     let wait = || wait_for(core, &waiter.node, task, deadline, extras);
@@ -172,8 +171,8 @@ where
     Err(unsafe { give_back::<F, R>(task, why) })
 }
 
-// The following steps are separate functions. In an unoptimized build, each temporary copy of a
-// large closure takes space in the frame of the function that makes it.
+// The following steps are separate functions: in an unoptimized build each temporary copy of a
+// large closure takes space in the frame of its function.
 
 #[inline]
 fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, f: F) -> Task {
@@ -243,8 +242,8 @@ fn wait_for(
     CallEnd::Outcome
 }
 
-/// Ends a call at its deadline. Takes the task back if it has not started. Otherwise leaves it
-/// running, or gets the outcome if a worker is just delivering it.
+/// Ends a call at its deadline. Takes the task back, or leaves it running, or gets the outcome that
+/// is just being delivered.
 #[cold]
 fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> CallEnd {
     if let Some(task) = core.withdraw(location, |core, _| core.counts.expire()) {

@@ -33,29 +33,30 @@ pub(crate) struct Settings {
     pub(crate) track_ages: bool,
 }
 
-/// The main function of a worker's thread, given the worker's slot. It is a function pointer, so
-/// that `threads`, which starts workers, does not depend on `worker`, which uses `threads`.
+/// The main function of a worker's thread. Its second argument is the worker's slot. This is a
+/// function pointer so that `threads`, which starts workers, need not depend on `worker`, which
+/// uses `threads`.
 pub(crate) type Main = fn(&Arc<Core>, usize);
 
 /// The state that the registry's lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// The number of workers whose thread has been given by the OS, and that have not left their
-    /// slot yet.
+    /// Workers whose thread the OS has given and that have not left their slot yet.
     pub(crate) live: usize,
-    /// The number of threads that the OS has been asked for, and has neither given nor refused yet.
+    /// Threads that the OS has been asked for and has neither given nor refused yet.
     pub(crate) starting: usize,
-    /// The number of `live` workers that have been told to end, or have found that they must.
+    /// The number of `live` workers that have been told to end or have found that they must.
     pub(crate) retiring: usize,
     pub(crate) spawned: u64,
     pub(crate) retired: u64,
     pub(crate) peak: usize,
     /// The limit: the highest number of workers, from 1 to `max_workers`.
     pub(crate) limit: usize,
-    /// Slots that are kept out of the free ring because of the limit: `max_workers - limit` of them,
-    /// or fewer while too many workers live. The slot of such a worker is withheld when it ends.
+    /// Slots that are kept out of the free ring because of the limit. There are `max_workers -
+    /// limit` of them, or fewer while too many workers live. When a surplus worker ends, its slot
+    /// is added.
     pub(crate) withheld: Vec<usize>,
-    /// The workers that exist, by slot. Its length is the highest slot ever used, plus one.
+    /// The workers that exist, by slot. The vector reaches to the highest slot ever used.
     pub(crate) workers: Vec<Option<WorkerEntry>>,
     /// Slots of idle workers that a sweep took from the ready ring, the latest last. An entry may
     /// be stale: a worker that claimed itself or was told to end leaves its entry here.
@@ -90,12 +91,12 @@ pub(crate) struct Core {
     pub(crate) slots: Box<[Slot<Task, Record>]>,
     pub(crate) settings: Settings,
     pub(crate) main: Main,
-    /// `true` if the machine has more than one core, so that spinning can pay.
+    /// Set if the machine has more than one core, so that spinning can pay off.
     pub(crate) parallel: bool,
-    /// `true` if submissions without a `when_full` of their own wait for space.
+    /// Set if the pool's policy makes submissions wait for space. A submission's own `when_full`
+    /// takes precedence.
     pub(crate) blocks: bool,
-    /// The times at which the queued tasks were submitted. `None` unless the pool tracks ages and
-    /// has a queue.
+    /// When the queued tasks were submitted. `None` unless the pool tracks ages and has a queue.
     pub(super) ages: Option<Ages>,
 
     pub(crate) queue: Option<Queue<Task>>,
@@ -104,10 +105,10 @@ pub(crate) struct Core {
     pub(crate) in_flight: InFlight,
     pub(crate) line: Line<Wanted, Answer>,
 
-    /// The length of `Registry::bench`. During a sweep, an upper bound of it.
+    /// The length of `Registry::bench`. During a sweep, an upper bound of that length.
     pub(crate) benched: CachePadded<AtomicU64>,
-    /// The time of the next sweep, as [`Env::nanos`]. Idle workers sleep until then. Zero if no
-    /// further sweep would be of use.
+    /// When the next sweep is due, as [`Env::nanos`]. Idle workers sleep until then. Zero means
+    /// that no sweep would be of use.
     pub(crate) sweep_at: CachePadded<AtomicU64>,
     pub(crate) counts: RareCounts,
 
@@ -122,8 +123,8 @@ pub(crate) struct Core {
 }
 
 thread_local! {
-    /// The last worker that this thread used: its pool, its slot, and the generation of the task
-    /// that went there. The generation is zero if no task went there, or if the last claim missed.
+    /// This thread's last worker: its pool and slot, and the generation of the task that went
+    /// there. The generation is zero if no task went there, or if the last claim missed.
     static AFFINITY: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
     /// Decides how often `result_came_after_yield` acts.
     static SEPARATIONS: Rarely = const { Rarely::new() };
@@ -166,8 +167,8 @@ impl Core {
         self.env.is_closed()
     }
 
-    /// Closes the pool. If the pool is closed several times, the strictest mode counts. Returns
-    /// `true` if queued tasks are to be discarded.
+    /// Closes the pool. After several calls, the strictest mode applies. Returns `true` if queued
+    /// tasks are to be discarded.
     pub(crate) fn close(&self, mode: Shutdown) -> bool {
         let discards = self.env.close(mode);
         self.queue.iter().for_each(Queue::close);
@@ -182,8 +183,8 @@ impl Core {
 
     // ---- last-worker affinity ---------------------------------------------------
 
-    /// Returns the slot of this thread's last worker and the generation of the task that went
-    /// there, if it is a worker of this pool.
+    /// Returns the slot of this thread's last worker, if that is a worker of this pool, and the
+    /// generation of the task that went there.
     #[inline]
     pub(crate) fn affinity(&self) -> Option<(usize, u64)> {
         let (pool, slot, last) = AFFINITY.with(Cell::get);
@@ -195,8 +196,8 @@ impl Core {
         AFFINITY.with(|it| it.set((self.env.id, slot, generation)));
     }
 
-    /// Calls `f`, and then restores this thread's affinity. In `f`, the thread submits tasks of
-    /// other threads, whose workers must not replace its own.
+    /// Calls `f`, then restores this thread's last worker. So a thread that submits other threads'
+    /// tasks in `f` keeps the last worker of its own tasks.
     pub(super) fn keep_affinity<R>(f: impl FnOnce() -> R) -> R {
         let before = AFFINITY.with(Cell::get);
         let result = f();
@@ -207,10 +208,11 @@ impl Core {
     /// Notes that a result arrived after this thread had yielded its CPU.
     ///
     /// In that case the caller and the worker probably share a CPU. Neither of them sleeps, so the
-    /// scheduler does not separate them, and the next calls are as slow. To end this, the thread
-    /// forgets its last worker and parks once. Then another worker takes the next task, or the
-    /// scheduler moves one of the two threads. If all CPUs are busy, this only spreads the calls
-    /// over more workers, which then stay in use (laws 5 and 6). So the thread does this rarely.
+    /// scheduler does not separate them, and they share the CPU call after call. To end this, the
+    /// thread forgets its last worker and parks once. Then another worker takes the next task, or
+    /// the scheduler moves one of the two threads. If all CPUs are busy, this only spreads the
+    /// calls over more workers and keeps all of them in use (laws 5 and 6). So the thread does it
+    /// rarely.
     pub(crate) fn result_came_after_yield(&self) {
         if SEPARATIONS.with(Rarely::is_time) {
             AFFINITY.with(|it| it.set((0, 0, 0)));
@@ -270,8 +272,8 @@ mod tests {
 
     const LINE: usize = 128;
 
-    /// Asserts that a field begins a cache line, so that it shares no line with the fields before
-    /// it.
+    /// Asserts that each field begins a cache line, so that it shares no line with the fields
+    /// before it.
     macro_rules! begin_a_line {
         ($type:ty: $($field:ident)+) => {
             $(const_assert_eq!(offset_of!($type, $field) % LINE, 0);)+
@@ -282,7 +284,7 @@ mod tests {
     #[test]
     fn no_word_that_all_read_has_a_neighbor_that_is_written() {
         assert_eq!(align_of::<Core>() % LINE, 0);
-        // Each of these types fills whole lines, so the field after it begins a new line.
+        // Each of these fills whole lines, so a field after it begins a new line.
         let whole = [
             size_of::<Env>(),
             size_of::<Queue<Task>>(),

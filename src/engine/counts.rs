@@ -9,13 +9,13 @@ use std::cell::Cell;
 
 #[derive(Debug, Default)]
 pub(crate) struct RareCounts {
-    /// The refusals by [`reason`]. There are several shards, and each thread counts in one of them.
+    /// Refusals by [`reason`], in shards. Each thread counts in one shard.
     refused: [CachePadded<[AtomicU64; REASONS]>; SHARDS],
     /// Accepted tasks that expired before they started.
     pub(crate) expired: AtomicU64,
     /// Accepted tasks that were dropped unrun for another reason.
     pub(crate) discarded: AtomicU64,
-    /// The part of the `discarded` tasks that a shutdown took out.
+    /// Of the `discarded` tasks, those that a shutdown took out.
     pub(crate) shut_out: AtomicU64,
     pub(crate) spawn_failures: AtomicU64,
 }
@@ -47,10 +47,10 @@ impl RareCounts {
     pub(crate) fn refuse(&self, why: SubmitError) -> SubmitError {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         std::thread_local! {
-            /// The shard of this thread; zero if it has not chosen one yet.
+            /// The shard of this thread. Zero until the thread has chosen one.
             static SHARD: Cell<usize> = const { Cell::new(0) };
         }
-        // Relaxed, both: a unique number, and a count.
+        // Relaxed: `NEXT` only gives unique numbers, and `refused` is a count.
         let shard = SHARD.with(|shard| {
             if shard.get() == 0 {
                 shard.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) | SHARDS);

@@ -1,16 +1,19 @@
-//! Tasks that are taken out of the pool to be dropped. A shutdown takes out all queued tasks, except
-//! those of scopes, which must run. A group's cancel takes out the tasks at the positions that the
-//! group has noted. A handle takes out its own task, also from a mailbox.
+//! Tasks that are taken out of the pool to be dropped. A shutdown takes out all queued tasks,
+//! except those of scopes, which must run. A group's cancel takes out the tasks at the positions
+//! that the group has noted. A handle that cancels takes out its own task, from the queue or a
+//! mailbox.
 //!
-//! First all of them are *settled*, with no user code in between: they are counted, callers get
-//! their tasks back, handles get their outcome, and groups learn of the end. So no thread waits for
-//! a drop that is still to come. Then the line gets the space. Then the thread that took the tasks
-//! out calls the handles' wakers, and drops the captures of the closures, oldest first.
+//! First, all these tasks are *settled*, and no user code runs in between: the tasks are counted,
+//! callers get their tasks back, handles get their outcomes, and groups learn of the end. So no
+//! thread has to wait until captures are dropped. Next, the line gets the space. Last, the thread
+//! that took the tasks out calls the handles' wakers, and drops the captures of the closures,
+//! oldest first.
 //!
-//! Such a drop may itself discard tasks of the same pool. Those tasks are settled at once. Their
-//! wakers and captures are added to the *frame* of the discard further up this thread's stack,
-//! which calls and drops them. So nested discards do not deepen the stack. A shutdown of that pool
-//! within the frame does not wait, since it would wait for its own thread.
+//! The drop of a capture may itself discard tasks of the same pool. Those tasks are settled at
+//! once. Their wakers and captures are added to the *frame* of the outer discard, further up this
+//! thread's stack. The outer discard calls the wakers and drops the captures, so nested discards do
+//! not deepen the stack. A shutdown of the pool that is called within a discard does not wait,
+//! because it would wait for its own thread.
 
 use super::core::Core;
 use crate::parts::completion::Remains;
@@ -23,7 +26,7 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::task::Waker;
 
-/// A discard in progress. It is on the thread's stack, and is linked to the discards around it.
+/// A discard in progress. It lies on the thread's stack, and is linked to the discard around it.
 struct Frame {
     pool: u64,
     wakers: RefCell<VecDeque<Waker>>,
@@ -37,11 +40,11 @@ thread_local! {
 }
 
 impl Frame {
-    /// Settles a task, and keeps its waker and its captures for `step`.
+    /// Settles a task, and keeps its waker and captures for `step`.
     fn settle(&self, task: Task, why: NeverRan) {
         let (Remains { waker, node }, captured) = task.discard(why).tell_ended();
-        // This node belongs to a handle that is gone. The node holds no user value: the closure has
-        // been taken out, and the outcome is an error of this crate.
+        // There is a node to drop only if its handle is gone. It holds no user value: the closure
+        // has been taken, and the outcome is an error of this crate.
         drop(node);
         self.wakers.borrow_mut().extend(waker);
         self.captured.borrow_mut().extend(captured);
@@ -60,10 +63,10 @@ impl Frame {
 }
 
 impl Core {
-    /// Calls `f` with this thread's frame for this pool, or with `None` if the thread is in no
-    /// discard of the pool's tasks.
+    /// Calls `f` with this thread's innermost frame for this pool, or `None` if this thread is not
+    /// in a discard of the pool's tasks.
     fn with_frame<R>(&self, f: impl FnOnce(Option<&Frame>) -> R) -> R {
-        // SAFETY: a frame is on the list only while a `discard` further up this thread's stack owns
+        // SAFETY: a frame is on the list only while `discard`, further up this thread's stack, owns
         // it.
         let next = |frame: *const Frame| unsafe { frame.as_ref() };
         let mut frames = std::iter::successors(next(INNERMOST.with(Cell::get)), |f| next(f.outer));
@@ -86,8 +89,8 @@ impl Core {
         }
     }
 
-    /// Settles tasks that have been taken out and counted. Then drops their captures. If this
-    /// thread is already in a discard of the same pool, leaves the drops to that one.
+    /// Settles tasks that were taken out and counted. Then calls their wakers and drops their
+    /// captures. If this thread is in an outer discard, leaves these two steps to that.
     pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>, why: NeverRan) {
         if tasks.is_empty() {
             return;
@@ -106,8 +109,8 @@ impl Core {
         if !is_outermost {
             return self.serve_line();
         }
-        // Nothing below unwinds, because panics of user code are contained. So the frame is always
-        // taken off the list before it is dropped.
+        // Panics of user code are contained, so nothing below unwinds. So the frame is always taken
+        // off the list before it is dropped.
         INNERMOST.with(|it| it.set(&raw const own));
         self.serve_line();
         while !self.env.is_forked() && own.step() {}

@@ -29,8 +29,9 @@ pub(crate) fn submit_member<J: Job>(
 }
 
 impl Core {
-    /// Enters a task that is about to be submitted into its group, if it has one. A forked child is
-    /// refused before any lock is taken, because a thread of the parent may have held that lock.
+    /// Enters a task into its group, if it has one, before the task is submitted. In a forked
+    /// child, refuses the task before any lock is taken: a thread that does not exist in the child
+    /// may hold the lock.
     #[inline]
     pub(super) fn enter(&self, members: Option<&Owner>) -> Result<Option<Pending>, Refusal> {
         if self.env.is_forked() {
@@ -40,8 +41,9 @@ impl Core {
         members.map(enter).transpose()
     }
 
-    /// Counts the refusal of a submission that could not enter its group, and returns the reason:
-    /// the group is full, or this process is a forked child.
+    /// Counts the refusal of a submission that could not enter its group, and returns the reason.
+    /// The first of these that is true is the reason: this process is a forked child, the group is
+    /// cancelled, the pool is closed, or else the group is full.
     #[cold]
     fn refuse_member(&self, members: Option<&Owner>) -> Refusal {
         let forked = self.env.is_forked().then_some(Refusal::Forked);
@@ -52,8 +54,9 @@ impl Core {
         self.counts.refuse(why).into_refusal()
     }
 
-    /// Notes the queue position of an accepted member. If the group has been cancelled, that cancel
-    /// may have looked before the position was noted (P3). Then this thread takes the task out.
+    /// Notes the queue position of an accepted member. If the group is cancelled by now, the cancel
+    /// may have missed the task, because it read the positions before this one was noted (P3). So
+    /// this thread takes the task out.
     #[inline]
     pub(super) fn member_accepted(self: &Arc<Self>, members: &Arc<Members>, location: Location) {
         self.note_member(members, location);

@@ -1,10 +1,11 @@
 //! The figures that a pool reports.
 //!
 //! Every figure comes from counts that only grow: tasks handed over, pushed, taken from the queue,
-//! ended, taken back. The numbers of queued and of running tasks are differences of these. While a
-//! task moves, it may for a moment be in none of the figures or in two. Once the pool is at rest,
-//! the figures add up. Ends are read before acceptances (L1), so no task is seen to have ended but
-//! not to have been accepted. If a thread sees no running task, it sees all ended tasks counted.
+//! ended, taken back. The numbers of queued and of running tasks are differences of these counts.
+//! While a task moves, it may for a moment be in no figure, or in two. Once the pool is at rest,
+//! the figures add up. Ends are read before acceptances (L1), so each task whose end is counted is
+//! also counted as accepted. If a thread sees that no task runs, it also sees all ended tasks
+//! counted.
 
 use super::core::{Core, Registry};
 use crate::stats::{Stats, WorkerSnapshot};
@@ -31,9 +32,9 @@ impl Core {
         if let Some(queue) = &self.queue {
             let pushed = queue.pushed();
             stats.accepted = stats.accepted.wrapping_add(pushed);
-            // Tasks that expired or were discarded without reaching a worker have left the queue,
-            // too. A task may have left the queue and not be counted yet, so the difference is
-            // clamped.
+            // Tasks that expired or were discarded before they reached a worker have also left the
+            // queue. The difference is clamped, because a task that has left the queue may not be
+            // counted yet.
             let gone = taken.wrapping_add(stats.expired + stats.discarded);
             let queued = pushed.wrapping_sub(gone) as i64;
             stats.queued = queued.clamp(0, self.settings.queue_capacity as i64) as usize;
@@ -49,9 +50,9 @@ impl Core {
         stats
     }
 
-    /// Adds the figures of all slots to `stats`. Returns the number of tasks taken from the queue,
-    /// less two kinds: the next task of a worker, which counts as queued; and tasks that a worker
-    /// took and did not run, which count as expired or discarded.
+    /// Adds the figures of all slots to `stats`. Returns the number of tasks taken from the queue.
+    /// Two kinds of tasks are subtracted: the next task of a worker, which still counts as queued,
+    /// and tasks that a worker had and did not run, which count as expired or discarded.
     fn add_slots(&self, registry: &Registry, stats: &mut Stats) -> u64 {
         let mut taken = 0_u64;
         let now = self.env.nanos_now();
@@ -61,8 +62,8 @@ impl Core {
             let [completed, panicked, unrun] = tally.ended;
             stats.completed = stats.completed.wrapping_add(completed);
             stats.panicked = stats.panicked.wrapping_add(panicked);
-            // A worker runs one task. The next one, which it may have taken already, counts as
-            // queued.
+            // A worker runs one task at a time. If it has already taken its next task, that task
+            // counts as queued.
             let next = u64::from(tally.unended().saturating_sub(1));
             taken = taken.wrapping_add(tally.taken).wrapping_sub(next + unrun);
             stats.accepted = stats.accepted.wrapping_add(tally.generation);
@@ -91,7 +92,8 @@ impl Core {
             .collect()
     }
 
-    /// Returns snapshots of the workers that exist, and of those that the OS has been asked for.
+    /// Returns snapshots of the workers that exist, and of those whose thread the OS has been asked
+    /// for.
     pub(super) fn stragglers(&self, registry: &Registry) -> Vec<WorkerSnapshot> {
         let is_there = |slot: &usize| {
             matches!(registry.workers.get(*slot), Some(Some(_)))

@@ -1,17 +1,18 @@
 //! The limit: how many workers there may be at once. It can be changed at run time.
 //!
 //! A slot that is *withheld* has no thread and is not in the free ring, so no submission can start
-//! a thread on it. With a limit of n, all slots except n are to be withheld. Those that are in the
-//! free ring are taken out at once. The others are withheld later: a thread that gives a slot back,
-//! under the registry's lock, withholds the slot as long as too few are withheld. Claim B of
-//! `proofs.md` says how workers learn of the limit.
+//! a thread on it. With a limit of n, all slots except n are to be withheld. When the limit is
+//! lowered, slots are taken out of the free ring at once. If these are too few, more slots are
+//! withheld later: each thread that gives a slot back withholds that slot, under the registry's
+//! lock, as long as too few are withheld. Claim B of `proofs.md` says how workers learn of the
+//! limit.
 
 use super::core::{Core, Registry};
 use crate::sync::{lock, Arc};
 
 impl Core {
-    /// Returns how many slots are still to be withheld. Each of these slots has a worker, or a
-    /// thread is being started on it.
+    /// Returns how many slots are still to be withheld. Those slots have a worker, or a thread is
+    /// being started on them.
     pub(super) fn slots_to_withhold(&self, registry: &Registry) -> usize {
         self.settings.max_workers - registry.limit - registry.withheld.len()
     }
@@ -38,7 +39,8 @@ impl Core {
         self.tell_surplus(&registry);
         self.retire_surplus(&mut registry);
         drop(registry);
-        // A raised limit may give space to submissions in line, and a thread to queued tasks.
+        // With a raised limit, submissions in line may have space, and a thread may be started for
+        // queued tasks.
         self.serve_line();
         if !freed.is_empty() {
             self.notify_another();
@@ -51,15 +53,15 @@ impl Core {
     }
 
     /// Returns `true` if the pool has more workers than its limit allows, not counting `retiring`
-    /// workers, which end anyway. The last worker that stays is never surplus, because it must look
-    /// after the queue.
+    /// workers, which end anyway. The last worker that stays is never surplus: it must look after
+    /// the queue.
     pub(super) fn is_surplus(&self, registry: &Registry, retiring: usize) -> bool {
         let beyond = (registry.live + registry.starting).saturating_sub(registry.limit);
         beyond > retiring && registry.live > retiring + 1
     }
 
-    /// Returns `true` if the calling worker is surplus. If too many workers live, those in their
-    /// start hook are surplus first.
+    /// Returns `true` if the calling worker is surplus. Workers without a task that are in their
+    /// start hook are counted as surplus first.
     pub(super) fn is_self_surplus(&self, registry: &Registry) -> bool {
         self.is_surplus(registry, registry.retiring + self.in_start_hooks(registry))
     }
@@ -71,8 +73,8 @@ impl Core {
             .count()
     }
 
-    /// Tells surplus idle workers to end. Surplus workers in their start hook are not told: they
-    /// end by themselves after the hook.
+    /// Tells surplus idle workers to end. Workers without a task that are still in their start hook
+    /// are counted as surplus first, because they end by themselves.
     fn retire_surplus(&self, registry: &mut Registry) {
         let starting = self.in_start_hooks(registry);
         for slot in 0..registry.workers.len() {

@@ -17,9 +17,10 @@ impl Core {
     /// Gives free space to the submissions in line. Every thread that has made space calls this
     /// (W1). It may call wakers and drop the captures of tasks, which are user code.
     ///
-    /// It does not recurse without bound. An attempt for an entry may make space and call this
-    /// again. But then the line has a server already, so the inner call leaves an event and returns
-    /// (W2). A waker may also call this again. By then no entry of the line can get space.
+    /// The recursion is bounded. An attempt for an entry may make space and call this function
+    /// again. The line has a server then, so the inner call only leaves an event and returns (W2).
+    /// A waker may also call this function again, but wakers are called only when no further entry
+    /// of the line can be answered.
     #[inline]
     pub(crate) fn serve_line(self: &Arc<Self>) {
         if self.line.waiting() != 0 {
@@ -30,10 +31,10 @@ impl Core {
     #[cold]
     fn serve_waiting(self: &Arc<Self>) {
         let mut cancelled = Vec::new();
-        // The wakers are called last, and never within one another, because a waker may submit a
-        // task and serve the line itself. A single waker is kept without an allocation (law 12).
+        // The wakers are called last: a waker may submit and serve the line itself, and one waker
+        // must not be called within another. A single waker is kept without an allocation (law 12).
         let (mut first, mut others) = (None, Vec::new());
-        // An attempt for another thread's task must not change this thread's affinity.
+        // An attempt for another thread's task must not change this thread's last worker.
         while let Some(waker) = Self::keep_affinity(|| {
             (self.line).serve(|wanted| self.serve_one(wanted, &mut cancelled))
         }) {
@@ -48,8 +49,8 @@ impl Core {
     }
 
     /// Attempts to submit the task of one entry. Returns the answer for its owner, or `None` if
-    /// there is no space. If the task's group was cancelled meanwhile, adds the group to
-    /// `cancelled`, because that cancel may have missed the task.
+    /// there is no space. Adds the task's group to `cancelled` if the group was cancelled
+    /// meanwhile: the cancel may have missed the task.
     fn serve_one(
         self: &Arc<Self>,
         wanted: &mut Wanted,
@@ -70,7 +71,7 @@ impl Core {
                 Some(Ok(location))
             }
             Err(NotAccepted::Refused(why)) => Some(wanted.refuse(why)),
-            // `Retry`: another thread is between two steps. If its next step makes space, that
+            // `Retry`: another thread is in the middle of a step. If that step makes space, that
             // thread serves the line afterwards.
             Err(NotAccepted::Saturated | NotAccepted::Retry) => None,
         }
@@ -92,7 +93,7 @@ impl Core {
     }
 
     /// Puts the task at the end of the line, and serves the line once. Returns the ticket. `thread`
-    /// wakes the owner. It is `None` if the owner is a future.
+    /// is the owner's wake-up, or `None` if the owner is a future.
     pub(super) fn join_line(
         self: &Arc<Self>,
         task: Task,
@@ -115,9 +116,9 @@ impl Core {
         ticket
     }
 
-    /// Puts the task at the end of the line. Sleeps until the task has an answer, or until the
-    /// submission's deadline or `block_until`, whichever is earlier. Returns `Saturated` if
-    /// `block_until` passes first.
+    /// Puts the task at the end of the line, and sleeps until it has an answer, or until the
+    /// earlier of the submission's deadline and `block_until`. Returns `Saturated` if `block_until`
+    /// came first.
     pub(super) fn wait_for_space(
         self: &Arc<Self>,
         task: &mut Option<Task>,
@@ -159,7 +160,7 @@ impl Core {
         }
     }
 
-    /// Leaves the line. Returns the answer, or the entry as the error if it had none.
+    /// Leaves the line. Returns the answer if there is one, otherwise the entry as the error.
     pub(super) fn leave_line(&self, ticket: u64) -> Result<Answer, Wanted> {
         let mut backoff = Backoff::default();
         loop {

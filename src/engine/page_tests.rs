@@ -1,5 +1,5 @@
-//! The protocol page against the code: its tables list the code's steps, and its pictures are drawn
-//! from them.
+//! Tests that the protocol page matches the code: its tables list the code's steps, and its
+//! pictures show them.
 
 use crate::parts::queue::legal_steps as cell_steps;
 use crate::parts::slot::legal_steps as slot_steps;
@@ -66,7 +66,8 @@ fn every_state_of_a_step_has_a_meaning_on_the_page() {
 type Point = (usize, usize);
 /// Where the name of each state begins.
 type Names = [(&'static str, Point)];
-/// The corners of the line between two states, from beside the first to beside the second.
+/// For each pair of states, the corners of the line between them. The line begins beside the first
+/// state and ends beside the second.
 type Lines = [(&'static str, &'static str, &'static [Point])];
 
 const SLOT_NAMES: &Names = &[
@@ -106,7 +107,7 @@ const CELL_LINES: &Lines = &[
     ("Dead", "Empty", &[(31, 1), (31, 2), (3, 2), (3, 1)]),
 ];
 
-/// Returns all points of the line between two states, in the direction of the step.
+/// Returns all points of the line between two states, ordered from `from` to `to`.
 fn points(lines: &Lines, from: &str, to: &str) -> Vec<Point> {
     let forth = lines.iter().find(|line| (line.0, line.1) == (from, to));
     let back = lines.iter().find(|line| (line.0, line.1) == (to, from));
@@ -126,9 +127,10 @@ fn points(lines: &Lines, from: &str, to: &str) -> Vec<Point> {
     points
 }
 
-/// Draws the states, and for each step its line with a head.
+/// Draws the states, and for each step a line with an arrowhead.
 fn draw(names: &Names, lines: &Lines, steps: &[(String, String)]) -> String {
-    /// By the sides to which a line goes on: 1 right, 2 left, 4 down, 8 up.
+    /// The box-drawing characters. The index is the sum of the sides to which the line continues: 1
+    /// right, 2 left, 4 down, 8 up.
     const STROKES: &str = " ───│┌┐┬│└┘┴│├┤┼";
     let mut sides: BTreeMap<Point, usize> = BTreeMap::new();
     let mut signs: BTreeMap<Point, char> = BTreeMap::new();

@@ -38,8 +38,8 @@ pub(crate) enum SubmitError {
 }
 
 impl SubmitError {
-    /// Returns the reason of a refusal. Must not be called for a submission with a `node`, which
-    /// may return `Expired`.
+    /// Returns the reason of the refusal. Must not be called for a submission whose outcome a
+    /// thread waits for, because only such a submission can return `Expired`.
     #[inline]
     pub(crate) fn into_refusal(self) -> Refusal {
         match self {
@@ -49,12 +49,12 @@ impl SubmitError {
     }
 }
 
-/// The reason why one attempt did not accept the task.
+/// The result of one attempt that did not accept the task.
 #[derive(Debug)]
 pub(super) enum NotAccepted {
     /// At one moment of the attempt there was no space (claim V).
     Saturated,
-    /// Another thread is between two steps. Its next step may make space, so the submission tries
+    /// Another thread is in the middle of a step, so there may be space: the submission tries
     /// again.
     Retry,
     Refused(Refusal),
@@ -65,9 +65,9 @@ pub(crate) struct Wanted {
     /// `None` once the task has been accepted or given back.
     pub(super) task: Option<Task>,
     pub(super) members: Option<Arc<Members>>,
-    /// `true` if the owner is a future, which may never be polled again.
+    /// Set if the owner is a future, which may never be polled again.
     pub(super) is_future: bool,
-    /// The time of the submission, if the pool tracks ages.
+    /// The time of the submission. Zero unless the pool tracks ages.
     pub(super) submitted: u64,
 }
 
@@ -78,10 +78,10 @@ impl Wanted {
     /// Takes the task out and returns the refusal with it.
     pub(super) fn refuse(&mut self, why: Refusal) -> Answer {
         if let (Some(members), true) = (&self.members, self.is_future) {
-            // A thread that gets its task back takes it out of its group itself. A future may never
-            // be polled again, and the group's waiters must not wait for that, so this takes the
-            // task out.|+SAFETY: the task is pending, and its own reference is dropped unused
-            // (`take_apart`).
+            // If a thread gets its task back, it takes the task out of the group itself. A future
+            // may never be polled again, so this thread does it: the group's waiters must not wait
+            // for the next poll. SAFETY: the task is pending, and the task's own `Pending` is
+            // dropped unused (`take_apart`).
             unsafe { Pending::of(members) }.leave();
         }
         Err((self.task.take().expect("a refused task stays"), why))
@@ -104,25 +104,24 @@ pub(crate) struct SubmitOptions<'a> {
     pub(crate) extras: &'a Extras,
     /// The deadline of the submission.
     pub(crate) deadline: Option<&'a Deadline>,
-    /// The node of the caller that waits for the outcome. At its deadline, a submission with a node
-    /// returns `Expired`. One without a node is refused as `Saturated`.
+    /// The node of a caller that waits for the outcome. A submission without one is refused as
+    /// `Saturated` at its deadline, and not returned as `Expired`.
     pub(crate) node: Option<&'a WaitNode>,
-    /// `true` if a thread waits for the end of the task. If that thread is a worker of this pool,
-    /// the task must not be queued: all workers might wait for queued tasks.
+    /// Set if a thread waits for the end of the task. If that thread is a worker of this pool, the
+    /// task must not be queued: all workers might wait for queued tasks.
     pub(crate) awaited: bool,
-    /// `true` if the task's scope was opened on a worker of this pool. That worker waits for the
-    /// task.
+    /// Set if the task's scope was opened on a worker of this pool. That worker waits for the task.
     pub(crate) on_worker: bool,
     /// The task's group. `None` for a scope.
     pub(crate) members: Option<&'a Arc<Members>>,
 }
 
-/// The options of a submitter, group or scope, which apply to each of its submissions. A deadline
-/// that is given as a duration counts from the submission.
+/// The options that a submitter, group or scope adds to each submission. A deadline given as a
+/// duration counts from the submission.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extras {
     pub(crate) label: Option<&'static str>,
-    /// The policy if there is no space; `None`: the pool's policy.
+    /// The policy if there is no space. `None` stands for the pool's policy.
     pub(crate) when_full: Option<WhenFull>,
     pub(crate) until: Until,
     pub(crate) min_remaining: Duration,
@@ -174,22 +173,22 @@ impl<'a> SubmitOptions<'a> {
     };
 
     /// Returns `true` if this thread, or the thread that waits for the task, is a worker of the
-    /// pool. Such a submission must not wait for another worker.
+    /// pool. Then the submission must not wait for another worker.
     #[inline]
     pub(crate) fn is_on_worker(&self, env: &Env) -> bool {
         self.on_worker || env.is_own_worker()
     }
 
-    /// Returns `true` if the submission waits for space. `pool` is `true` if the pool's own policy
+    /// Returns `true` if the submission waits for space. `pool` says whether the pool's own policy
     /// makes submissions wait.
     #[inline]
     pub(crate) fn blocks(&self, pool: bool) -> bool {
         self.extras.when_full.map_or(pool, WhenFull::blocks)
     }
 
-    /// Returns the refusal of a submission that found no space. It is `OnWorker` if the submission
-    /// would have waited but is made on a worker of the pool, and otherwise `Saturated`. `pool` has
-    /// the same meaning as in `blocks`.
+    /// Returns the refusal of a submission that found no space: `OnWorker` if the submission would
+    /// have waited but is made on a worker of the pool, otherwise `Saturated`. `pool` has the same
+    /// meaning as in `blocks`.
     #[inline]
     pub(crate) fn no_space(&self, env: &Env, pool: bool) -> SubmitError {
         let would_wait = self.awaited || self.blocks(pool);
@@ -200,7 +199,7 @@ impl<'a> SubmitOptions<'a> {
         })
     }
 
-    /// Returns the error of a submission whose deadline has passed, or `None` if it has not.
+    /// If the deadline has passed, returns the error of the submission. Otherwise returns `None`.
     pub(crate) fn expired(&self) -> Option<SubmitError> {
         self.deadline.filter(|deadline| deadline.has_passed())?;
         Some(match self.node {
@@ -217,7 +216,7 @@ impl<'a> SubmitOptions<'a> {
         self.deadline.map_or(other, |own| own.earlier(other))
     }
 
-    /// Starts the deadline's clock, and stores the deadline in the node, where the task may read
+    /// Starts the clock of the deadline. Stores the deadline in the node, where the task can read
     /// it. Must be called before any step that may take long.
     #[inline]
     pub(crate) fn start(&self, env: &Env) {

@@ -1,20 +1,20 @@
 //! The idle cleaner: it decides which workers are surplus, and tells them to end.
 //!
-//! The time that a worker has been idle does not say how many workers are needed. The ready ring
-//! hands workers out in rotation, so a trickle of tasks keeps every worker busy now and then. The
-//! cleaner measures demand instead. Each sweep moves all idle workers from the ready ring to a
-//! stack, the *bench*. Submissions take a worker from the bench only if the ready ring is empty.
-//! They take the worker that came to the bench last. So a worker that has been on the bench for
+//! The time for which a worker has been idle does not tell how many workers are needed. The ready
+//! ring hands workers out in rotation, so a trickle of tasks keeps every worker busy now and then.
+//! The cleaner measures demand instead. Each sweep moves all idle workers from the ready ring to a
+//! stack, the *bench*. Submissions take a worker from the bench only if the ready ring is empty,
+//! and then the worker that came to the bench last. So a worker that has been on the bench for
 //! `idle_timeout` was not needed at any moment of that time. It is told to end.
 //!
-//! A sweep takes place twice in each `idle_timeout`, but at most every half millisecond. It also
-//! takes place when the first worker on the bench has been there for `idle_timeout`. So a surplus
-//! worker ends after at most one and a half timeouts. It may take two timeouts if the worker that
-//! is about to sweep gets an order while another thread holds the registry's lock.
+//! A sweep takes place twice in each `idle_timeout`, but not more often than every half
+//! millisecond. One also takes place when the first worker on the bench has been there for
+//! `idle_timeout`. So a surplus worker is gone after 1.5 timeouts. This can take 2 timeouts if the
+//! worker that is about to sweep gets an order while another thread holds the registry's lock.
 //!
 //! The cleaner has no thread of its own. While there are more workers than `min_workers`, idle
-//! workers sleep until the next sweep is due (`sweep_at`). The first one to wake up makes the
-//! sweep. So no thread is started for the cleaner, and none remains when it is of no use.
+//! workers sleep until the next sweep is due (`sweep_at`), and the first one to wake up makes it.
+//! So no thread is started for the cleaner, and no thread remains when sweeps are of no use.
 
 use super::core::{Core, Registry};
 use crate::parts::slot::Claim;
@@ -34,12 +34,12 @@ impl Core {
         (self.settings.idle_timeout / 2).max(Duration::from_micros(500))
     }
 
-    /// Sets the time of the first sweep, if sweeps are of use. Called when a worker has been started.
-    /// Models have no clock, and call `sweep` themselves.
+    /// Sets the time of the first sweep, if sweeps are of use. Called when a worker has been
+    /// started. Models have no clock, and call `sweep` themselves.
     pub(super) fn begin_sweeps(&self, registry: &Registry) {
         let may_begin = !cfg!(lazypool_loom) && self.is_cleaner_of_use(registry);
         if may_begin && self.put_off(0, self.pause()).is_some() {
-            // The workers that already sleep do so without a timer. They wake up to set one.
+            // The workers that already sleep have set no timer. They are woken up to set one.
             for worker in registry.workers.iter().flatten() {
                 worker.thread.unpark();
             }
@@ -56,20 +56,20 @@ impl Core {
     }
 
     /// Moves the next sweep from the time `from` to `pause` from now. Returns the new time, or
-    /// `None` if another thread has moved the sweep meanwhile.
+    /// `None` if another thread has moved the sweep first.
     fn put_off(&self, from: u64, pause: Duration) -> Option<u64> {
-        // A pause of more than 584 years is cut to that.
+        // A pause of more than 584 years is cut to 584 years.
         let pause = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         let at = self.env.nanos_now().saturating_add(pause);
-        // Relaxed: a thread that sets it from zero unparks all workers afterwards.
+        // Relaxed: a thread that changes `sweep_at` from zero unparks all workers afterwards.
         (self.sweep_at)
             .compare_exchange(from, at, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
             .map(|_| at)
     }
 
-    /// Parks an idle worker until it is unparked or the next sweep is due. If a sweep is due, makes
-    /// that sweep. May return spuriously.
+    /// Parks an idle worker until it is unparked or the next sweep is due. If a sweep is due
+    /// already, makes the sweep instead. May also return spuriously.
     pub(super) fn sleep_idle(&self) {
         // Relaxed: see `put_off`.
         match self.sweep_at.load(Ordering::Relaxed) {
@@ -91,9 +91,9 @@ impl Core {
             return;
         };
         let Some(mut registry) = try_lock(&self.registry) else {
-            // The OS may have stopped the thread that holds the lock. While this worker waited for
-            // the lock, it could not obey an order. So it parks for a moment, from which an order
-            // wakes it, and tries again.
+            // The OS may have stopped the thread that holds the lock. If this worker waited for the
+            // lock, it could not obey an order. So it parks for a moment, then tries again. An
+            // order unparks it.
             #[cfg(not(lazypool_loom))]
             thread::park_timeout(Duration::from_micros(50));
             self.put_off(at, Duration::ZERO);
@@ -107,7 +107,7 @@ impl Core {
     }
 
     /// Moves idle workers to the bench, and retires those that have been there for `idle_timeout`.
-    /// Returns when the next worker is due.
+    /// Returns the time when the next worker is due.
     pub(crate) fn sweep(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
         // Drop the entries of workers that have been claimed or told to end since the last sweep,
         // or that have gone idle again through the ready ring.
@@ -133,8 +133,8 @@ impl Core {
         next
     }
 
-    /// Retires the workers that have been on the bench for `idle_timeout`, oldest first, down to
-    /// `min_workers`. Returns when the next worker is due.
+    /// Retires the workers on the bench that have been there for `idle_timeout`, oldest first, down
+    /// to `min_workers`. Returns the time when the next one is due.
     fn retire_due(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
         let mut surplus = registry
             .live
@@ -178,7 +178,7 @@ impl Core {
 
     #[inline]
     pub(super) fn is_any_benched(&self) -> bool {
-        // ORDERING: P1, P2: read after a push into the queue; or before and after the rings.
+        // ORDERING: P1: read after a push into the queue. P2: read before and after the rings.
         self.benched.load(Ordering::SeqCst) != 0
     }
 }

@@ -7,9 +7,9 @@ use crate::parts::slot::Claim;
 use crate::work::job::Task;
 
 impl Core {
-    /// Takes a task back from the mailbox or the queue, and counts it by calling `count`. Returns
-    /// `None` if a worker has started the task. Once the task is settled, the caller must serve the
-    /// line.
+    /// Takes a task back from the mailbox or the queue, and calls `count` to count it. Returns
+    /// `None` if a worker has started it. The caller of this function serves the line once the task
+    /// is settled.
     #[must_use]
     pub(super) fn withdraw(
         &self,
@@ -28,14 +28,14 @@ impl Core {
         let task = it.revoke(generation)?;
         count(self, &task);
         it.record.count_unrun();
-        // The worker was awake, or has been unparked for this task. Now it looks at the queue
-        // instead. It counts as notified until it does, unless it is in its start hook, which may
-        // take long.
+        // The worker was awake, or has been unparked for this task, so it looks at the queue
+        // instead. Until then it counts as notified. A worker in its start hook does not, because
+        // the hook may take long.
         if !it.see().is_starting() {
             self.in_flight.add(NOTIFIED);
         }
-        // SAFETY: this thread holds the slot, because it revoked the task. So the worker cannot
-        // leave its start hook meanwhile.
+        // SAFETY: this thread holds the slot, because this thread revoked the task. So a worker
+        // that is `STARTING` stays so meanwhile.
         unsafe { it.send_searching(Claim::AWAKE) };
         Some(task)
     }

@@ -1,15 +1,14 @@
-//! Saturation: proves that the pool had no space, before a submission is refused for lack of space.
+//! Saturation: the proof that there was no space. It is needed before a submission is refused.
 //!
 //! Claim V has the proof. In short: no entry was pushed between the first reading and the last, so
-//! both rings stayed empty. A worker without a task would then be on the bench or in a count, and
-//! the second reading finds none there. The queue was found full between two equal readings of
-//! `head`, so it was full at that moment.
+//! both rings stayed empty. So each worker without a task was on the bench or in a count, and the
+//! second reading finds no worker there. A queue that was found full between two equal readings of
+//! `head` was full then.
 //!
-//! The proof only reads: a saturated pool refuses a task without taking any cache line from a
-//! worker.
+//! The proof itself only reads: a saturated pool refuses without moving a cache line.
 //!
-//! If a worker was claimed by affinity, its entry stays in the ready ring while it is busy. Then
-//! the ring is not empty, so the submission takes such entries out, and tries again.
+//! If a worker was claimed by affinity, its entry stays in the ready ring while the worker is busy,
+//! so the ring is not empty. The submission then takes the entry out and tries again.
 
 use super::core::Core;
 use crate::parts::backoff::{BoundedSpin, Step};
@@ -17,7 +16,7 @@ use crate::parts::queue::Queue;
 use crate::work::job::Task;
 
 /// Proof that a submission saw all workers busy and no slot free. The fields are the numbers of
-/// pushes into the two rings at that moment.
+/// pushes into the two rings at that time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AllBusy {
     ready: u64,
@@ -38,10 +37,10 @@ impl Core {
 
     /// Returns `true` if no entry has been pushed into either ring since `then`.
     ///
-    /// Suppose that the bench is empty, too. Then every worker that was busy `then` will look at
-    /// the queue after all that this thread has done since. If a worker had already looked, it
-    /// would have pushed an entry, would be on the bench, or would have freed its slot. Or another
-    /// submission holds the worker's entry, and claims that worker or finds it claimed.
+    /// If the bench is empty, too, every worker that was busy `then` will look at the queue after
+    /// everything that this thread has done since. A worker that had already looked would have
+    /// pushed an entry, would be on the bench, or would have freed its slot. Otherwise another
+    /// submission holds that worker's entry, and claims the worker or finds it claimed.
     #[inline]
     pub(super) fn is_unchanged(&self, then: AllBusy) -> bool {
         self.ready.pushes() == then.ready && self.free.pushes() == then.freed
@@ -49,8 +48,8 @@ impl Core {
 
     /// Returns `true` if no worker is on the bench or counted in flight.
     ///
-    /// The bench is read before the counts (V4): a worker that leaves the bench, to end or to
-    /// search, is counted before it leaves.
+    /// The bench is read before the counts (V4): a worker that leaves the bench to end or to search
+    /// is counted before it leaves.
     #[inline]
     fn none_are_in_flight(&self) -> bool {
         !self.is_any_benched() && self.in_flight.see().is_zero()
@@ -76,7 +75,7 @@ impl Core {
         all_busy.is_some_and(|then| full() && self.none_are_in_flight() && self.is_unchanged(then))
     }
 
-    /// Spins for a moment until there is space, and returns `true` if there is. Short tasks may end
+    /// Spins for a moment, and returns `true` as soon as there is space. A few short tasks may end
     /// soon, and a sleep costs more than the spin. Does not spin while other submissions wait in
     /// line, because they get the space first.
     pub(super) fn spin_for_space(&self, spin: &mut BoundedSpin) -> bool {

@@ -1,5 +1,5 @@
-//! Tasks with a handle whose submission waits for space as a future. The task waits in line without
-//! a thread. It gets its space whether the future is polled or not.
+//! The future that waits for space for a task, then returns the task's handle. The task waits in
+//! line without a thread, and gets its space whether the future is polled or not.
 
 use super::awaited::{Outcome, Ticket};
 use super::core::Core;
@@ -87,8 +87,8 @@ where
         })
     }
 
-    /// Fetches the answer. If there is none yet, stores the waker. If the waker's `clone` panics,
-    /// the task stays in line.
+    /// Fetches the answer. If there is none yet, stores the waker. If the clone of the waker
+    /// panics, the task stays in line.
     fn look(&mut self, ticket: u64, waker: &Waker) -> Poll<Served<F, R>> {
         let Some(answer) = self.core.line.fetch(ticket, Some(waker)) else {
             return Poll::Pending;
@@ -123,7 +123,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    /// Leaves the line. If the task has been accepted, cancels it, as the drop of its handle does.
+    /// Leaves the line. If the task has been accepted, cancels it, as a drop of its handle does.
     fn drop(&mut self) {
         let Stage::InLine(ticket, side) = std::mem::replace(&mut self.stage, Stage::Done) else {
             return;

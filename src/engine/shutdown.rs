@@ -1,5 +1,5 @@
-//! The end of a pool: close it, empty the queue if asked to, tell idle workers to end, wait for the
-//! other workers, join their threads.
+//! The end of a pool. A shutdown closes the pool, empties the queue if asked to, and tells idle
+//! workers to end. Then it waits until all workers have ended, and joins their threads.
 //!
 //! A task is queued only while a worker lives (A1). The last worker leaves only after it has put an
 //! empty queue to sleep, under the registry's lock. So once no worker lives and none is being
@@ -16,25 +16,26 @@ use crate::work::record::Tally;
 use crate::work::thread::join;
 use std::time::Duration;
 
-/// The time between two checks, by a drop of the pool, whether all running tasks are abandoned.
+/// The pause between two checks in which a drop of the pool finds out whether all running tasks are
+/// abandoned.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The tasks that a shutdown or drop waits for.
 ///
-/// A drop of the pool does not wait for abandoned tasks. So a process can end although a call that
-/// timed out never returns. Every [`LOOK_AGAIN`], the drop checks whether all workers run abandoned
-/// tasks. If so, it starts another worker if tasks are queued and the limit allows one. Otherwise
-/// it returns.
+/// A drop of the pool does not wait for abandoned tasks. So a process can end even if the closure
+/// of a timed-out call never returns. Every [`LOOK_AGAIN`], the drop checks whether all workers run
+/// abandoned tasks. If so, and if tasks are queued and the limit allows another worker, the drop
+/// starts one. Otherwise it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
-    /// It waits for all accepted tasks.
+    /// Waits for all accepted tasks.
     All,
-    /// It does not wait for abandoned tasks.
+    /// Does not wait for abandoned tasks. No thread waits for their outcome.
     Wanted,
 }
 
-/// Begins a shutdown, and waits for its end. A worker of the pool does not wait, nor does a thread
-/// that is dropping a task that the pool discards.
+/// Begins a shutdown and waits for its end. Does not wait if this thread is a worker of the pool,
+/// or is in a discard of the pool's tasks.
 pub(crate) fn shutdown(
     core: &Arc<Core>,
     mode: Shutdown,
@@ -90,7 +91,7 @@ fn forked(core: &Arc<Core>) -> ShutdownReport {
 
 /// Waits until every thread of the pool has ended and has been joined. Returns the workers that
 /// have not ended by the timeout. The timeout bounds the wait for workers, including those that the
-/// OS is starting. It does not bound the thread-local destructors of the joined threads.
+/// OS is starting. The thread-local destructors of a joined thread may take longer than that.
 fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerSnapshot> {
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
@@ -105,8 +106,8 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
                 if has_failed || !core.lacks_a_worker(&registry) {
                     return core.stragglers(&registry);
                 }
-                // A queued task may rely on these workers, which look at the queue only when their
-                // tasks end. So start another worker for it.
+                // A queued task may have been left to these workers, but they look at the queue
+                // only when their tasks end. So another worker is started for the task.
                 drop(registry);
                 has_failed = matches!(core.spawn_searcher(), Err(NotSpawned::Failed(_)));
                 registry = lock(&core.registry);
@@ -119,7 +120,7 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
         registry = sync::wait(&core.changed, registry, left);
     }
     drop(registry);
-    // One shutdown joins at a time. So when this shutdown gets its turn, the threads that another
+    // One shutdown joins at a time. So once this shutdown holds the lock, the threads that another
     // shutdown took from the list have been joined, too.
     let _turn = lock(&core.joining);
     let ended = std::mem::take(&mut *lock(&core.ended));
@@ -144,7 +145,7 @@ impl Core {
         taken
     }
 
-    /// Tells subscribers about the workers that have not ended, once for each worker.
+    /// Tells subscribers which workers have not ended. Each worker is reported once.
     fn tell_stragglers(&self, stragglers: &[WorkerSnapshot]) {
         for straggler in stragglers {
             let mut registry = lock(&self.registry);
@@ -152,7 +153,7 @@ impl Core {
             let is_told = worker
                 .and_then(Option::as_mut)
                 .is_none_or(|worker| std::mem::replace(&mut worker.is_told, true));
-            // A subscriber is user code.
+            // The lock is released before the call of the subscriber, which is user code.
             drop(registry);
             if !is_told {
                 observe::straggler(&self.env, straggler);
@@ -160,8 +161,8 @@ impl Core {
         }
     }
 
-    /// Returns the workers that have not ended. If this thread is a worker, it is among them: it
-    /// may have left its slot already, while its thread-local destructors run.
+    /// Returns the workers that have not ended. If this thread is a worker of the pool, includes
+    /// that worker, even if it has left its slot and its thread-local destructors are running.
     fn stragglers_and_self(&self) -> Vec<WorkerSnapshot> {
         let registry = lock(&self.registry);
         let mut stragglers = self.stragglers(&registry);
@@ -187,9 +188,9 @@ impl Core {
         registry.live + registry.starting < registry.limit && !self.nothing_queued()
     }
 
-    /// Returns `true` if at one moment every worker ran an abandoned task and no worker was being
-    /// started. This reads each worker twice. A worker qualifies if it ran an abandoned task at
-    /// both readings, and ended no task in between.
+    /// Returns `true` if at one moment every worker ran an abandoned task, and no worker was being
+    /// started. Each worker's tally is read twice. The two are equal only if the worker ran an
+    /// abandoned task both times and no task ended in between.
     fn runs_only_abandoned_tasks(&self, registry: &Registry) -> bool {
         if registry.live == 0 || registry.starting > 0 {
             return false;
@@ -198,7 +199,7 @@ impl Core {
         before.is_some() && before == self.abandoned_tallies(registry)
     }
 
-    /// Returns the tally of each worker if all of them run abandoned tasks.
+    /// Returns the tally of each worker, or `None` if a worker does not run an abandoned task.
     fn abandoned_tallies(&self, registry: &Registry) -> Option<Vec<Tally>> {
         let now = self.env.nanos_now();
         let slots = self.slots.iter().zip(&registry.workers);

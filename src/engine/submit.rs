@@ -1,4 +1,4 @@
-//! How a job is submitted, and how it comes back if it is refused.
+//! How a job enters the pool, and how it comes back if it is refused.
 
 use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
@@ -8,13 +8,13 @@ use crate::work::job::{Job, Task};
 use crate::work::observe::Submitted;
 use crate::work::options::Stored;
 
-/// The location of an accepted task. If the job is refused, it comes back with the reason, and its
-/// stored options are dropped.
+/// The place where the task was put. A refused job comes back with the reason; its stored options
+/// are dropped.
 type SubmitResult<J> = Result<Location, (J, Refusal)>;
 
-/// Makes a task from a job, and submits the task by calling `accept`.
-// Inlined: a call would copy the closure in wider pieces than its caller has just written. The CPU
-// cannot forward such stores to the loads. Each refusal took 4 ns longer.
+/// Turns a job into a task and submits the task with `accept`.
+// Inlined: a call would copy the closure with wider loads than the stores that have just written
+// it. The CPU cannot forward such stores to the loads. This made each refusal 4 ns slower.
 #[inline(always)]
 pub(crate) fn submit<S: Stored, J: Job>(
     core: &Core,
@@ -34,7 +34,7 @@ pub(crate) fn submit<S: Stored, J: Job>(
     })
 }
 
-/// Submits a job with the options of a submitter, group or scope.
+/// Submits a job with the options that a submitter, group or scope adds.
 #[inline]
 pub(crate) fn submit_with<S: Stored, J: Job>(
     core: &Arc<Core>,

@@ -2,12 +2,12 @@
 //!
 //! A slot on which a thread is being started is `Held`. The new thread waits until the spawner has
 //! registered it and published its first order. Under the registry's lock, the spawner counts the
-//! worker as living. If this is the first living worker, the spawner also clears `ASLEEP`: from
-//! then on tasks may be queued. With a start hook the worker counts as busy until the hook has
-//! ended. Without one, a worker that is started for the queue counts as notified.
+//! worker as living. If this is the first worker, the spawner also clears `ASLEEP`: from then on,
+//! tasks may be queued. With a start hook the worker counts as busy until the hook has ended.
+//! Without one, a worker that is started for the queue counts as notified.
 //!
-//! A thread that ends joins the threads that ended before it: see [`thread`](crate::work::thread).
-//! A shutdown joins the rest.
+//! Threads join each other as they end, see [`thread`](crate::work::thread). A shutdown joins the
+//! rest.
 
 use super::core::{Core, Registry, WorkerEntry};
 use super::request::Location;
@@ -20,7 +20,8 @@ use crate::work::observe;
 use crate::work::thread::{start, Thread};
 use std::io;
 
-/// The reason why no worker was started. If a slot was popped, it is free again, or withheld.
+/// The reason why no worker was started. If the spawner had popped a slot, the slot is free again,
+/// or withheld.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum NotSpawned {
@@ -31,8 +32,8 @@ pub(crate) enum NotSpawned {
 }
 
 impl Core {
-    /// Gives back a slot without a thread, under the registry's lock. The slot becomes free, or is
-    /// withheld if the limit requires that.
+    /// Gives back a slot without a thread, under the registry's lock. If too few slots are withheld
+    /// for the limit, withholds the slot. Otherwise the slot becomes free.
     pub(super) fn put_back(&self, registry: &mut Registry, slot: usize) {
         if self.slots_to_withhold(registry) == 0 {
             return self.free_slot(slot);
@@ -64,7 +65,7 @@ impl Core {
     /// a start hook may delay it.
     ///
     /// If the start fails, `start_no_searcher` repeats the search for a worker, and may call this
-    /// again. That does not recurse without bound: see [`Core::notify_another`].
+    /// function again. The recursion is bounded: see [`Core::notify_another`].
     pub(crate) fn spawn_searcher(self: &Arc<Self>) -> Result<(), NotSpawned> {
         if !self.env.has_start_hook() {
             self.in_flight.add(NOTIFIED);
@@ -79,13 +80,13 @@ impl Core {
         spawned
     }
 
-    /// Makes up for a failed start (A4): leaves the count `notified`, and then searches for a
-    /// worker again. Other threads may have skipped their search because they saw the count, or
-    /// because this thread held the last free slot.
+    /// Makes up for a start that failed (A4). Takes the planned worker out of the count `notified`,
+    /// then searches for a worker again. Other threads may have skipped their search because they
+    /// saw the count, or may have found no free slot because this thread held it.
     ///
-    /// If no slot was free, this searches for a worker and for another slot. If the OS refused a
-    /// thread, this does not ask for another one. It searches for idle workers only: a busy worker
-    /// looks at the queue when its task has ended.
+    /// After `NotNeeded`, this searches for an idle worker, or else for another free slot. If the
+    /// OS refused a thread, this does not ask for another thread: it searches for idle workers
+    /// only. A busy worker looks at the queue when its task has ended.
     pub(super) fn start_no_searcher(self: &Arc<Self>, why: &NotSpawned) {
         if !self.env.has_start_hook() {
             self.in_flight.sub(NOTIFIED);
@@ -97,9 +98,9 @@ impl Core {
         self.serve_line();
     }
 
-    /// Starts a worker on a slot whose free entry the caller has popped. Once the OS has given a
-    /// thread, `task` is taken out and becomes the worker's first order. Without a task, the worker
-    /// looks at the queue. Returns the location of the task.
+    /// Starts a worker on a slot whose free entry the caller has popped. If a task is given, and
+    /// the OS gives a thread, the task is taken out and becomes the worker's first order. If no
+    /// task is given, the worker looks at the queue. Returns the location of the task.
     #[cold]
     pub(super) fn spawn(
         self: &Arc<Self>,
@@ -108,9 +109,9 @@ impl Core {
     ) -> Result<Option<Location>, NotSpawned> {
         if let Err(why) = self.begin_start(slot, task.is_some()) {
             if task.is_some() {
-                // While this thread held the slot, other submissions saw no free slot, and queued
-                // their tasks without starting a worker. (If this start was for the queue,
-                // `start_no_searcher` makes up for that.)
+                // While this thread held the slot, other submissions may have seen no free slot and
+                // queued their tasks without a worker for them. So this thread looks for a worker.
+                // If no task was given, `start_no_searcher` does this.
                 self.notify_another();
             }
             return Err(why);
@@ -122,7 +123,8 @@ impl Core {
         match start(name, self.settings.stack_size, ended, main) {
             Ok(thread) => {
                 let location = self.register(slot, thread, task);
-                // If this is the first worker, the queue has just been woken, so it has space now.
+                // If this is the first worker, the queue has just been woken up, so it has space
+                // now.
                 self.serve_line();
                 Ok(location)
             }
@@ -134,8 +136,8 @@ impl Core {
         }
     }
 
-    /// Begins a start. If the limit is reached, or if the pool is closed and nothing is queued for
-    /// this worker to run, gives the slot back and returns an error.
+    /// Begins a start. Gives the slot back and returns an error if the limit is reached, or if the
+    /// pool is closed and nothing is queued for this worker to run.
     fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotSpawned> {
         let mut registry = lock(&self.registry);
         let is_of_use = !self.is_closed() || !has_task && !self.nothing_queued();
@@ -151,7 +153,7 @@ impl Core {
         Ok(())
     }
 
-    /// Gives the slot back after the OS has refused a thread.
+    /// Gives back the slot of a start for which the OS refused a thread.
     fn start_failed(self: &Arc<Self>, slot: usize) {
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
@@ -175,8 +177,8 @@ impl Core {
         let it = &self.slots[slot];
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
-        // SAFETY: this thread holds the slot. The new thread does not touch its handle before its
-        // first order.
+        // SAFETY: this thread holds the slot. The new thread waits for its first order, and does
+        // not touch the stored handle before that.
         unsafe { it.set_thread(thread.handle().clone()) };
         if registry.workers.len() <= slot {
             registry.workers.resize_with(slot + 1, || None);
@@ -211,24 +213,26 @@ impl Core {
 
     // ---- the end of a worker --------------------------------------------------------
 
-    /// Counts a worker that is about to end in `returning`. Does nothing in a pool with a stop
-    /// hook: the hook may take long, and a submission that sees the count tries again meanwhile.
+    /// Adds a worker that is about to begin its end to the count `returning`. Does nothing in a
+    /// pool with a stop hook: a submission that sees the count tries again and again, and the hook
+    /// may take long.
     pub(super) fn begin_return(&self) {
         if self.env.hooks.stop.is_none() {
             self.in_flight.add(RETURNING);
         }
     }
 
-    /// Takes the worker out of `returning`, once its slot is free or once it has decided to stay.
+    /// Takes the worker out of `returning`. Called once its slot is free, or once it is clear that
+    /// the worker stays.
     pub(super) fn end_return(&self) {
         if self.env.hooks.stop.is_none() {
             self.in_flight.sub(RETURNING);
         }
     }
 
-    /// Tells the idle worker of a slot to end. If `benched`, the worker must still be on the bench.
-    /// Returns `true` if the worker was told. The caller holds the registry's lock, so the slot
-    /// keeps its thread meanwhile.
+    /// Tells the worker on a slot to end, if the worker is idle. If `benched` is set, the worker
+    /// must also still be on the bench. Returns `true` if the worker was told to end. The caller
+    /// holds the registry's lock, so the slot keeps its thread meanwhile.
     pub(super) fn retire(&self, registry: &mut Registry, slot: usize, benched: bool) -> bool {
         let Some(Some(worker)) = registry.workers.get(slot) else {
             return false;

@@ -1,4 +1,4 @@
-//! Idle workers: how they are claimed for a task, and how one is told to look at the queue.
+//! How an idle worker is claimed for a task, and how it is told to look at the queue.
 
 use super::core::Core;
 use crate::parts::in_flight::{Seen, NOTIFIED};
@@ -8,30 +8,29 @@ use crate::sync::Arc;
 impl Core {
     // ---- claiming an idle worker ----------------------------------------------------
 
-    /// Returns `true` if a worker may be idle. It may also return `true` while all workers are
-    /// busy: if a worker was claimed by affinity, its entry stays in the ready ring while its task
-    /// runs.
+    /// Returns `true` if a worker may be idle. The entry of a worker that was claimed by affinity
+    /// stays in the ready ring while its task runs, so this may be `true` although all workers are
+    /// busy.
     pub(super) fn has_idle_candidate(&self) -> bool {
         !self.ready.is_empty() || self.is_any_benched()
     }
 
-    /// Claims the last worker that this thread used, if it is idle. If that worker is parked,
-    /// claims it only if `even_parked`.
+    /// Claims this thread's last worker, if it is idle. If the worker is parked, claims it only if
+    /// `even_parked` is set.
     #[inline]
     pub(super) fn claim_by_affinity(&self, even_parked: bool) -> Option<(usize, Claim)> {
         let (slot, last) = self.affinity()?;
         let claim = self.slots[slot].claim_last_used(last, even_parked);
         // After a miss, the next calls only load the worker's word, until a task goes to that
-        // worker again. Otherwise submitters to a saturated pool would keep taking the workers'
-        // cache lines.
+        // worker again. Otherwise submitters to a saturated pool would take the workers' cache
+        // lines away again and again.
         if claim.is_none() && last != 0 {
             self.set_affinity(slot, 0);
         }
         Some((slot, claim?))
     }
 
-    /// Claims an idle worker from the ready ring. If the ring is empty, claims the worker that came
-    /// to the bench last.
+    /// Claims an idle worker: one from the ready ring, or else the one that came to the bench last.
     pub(super) fn claim_idle(&self) -> Option<(usize, Claim)> {
         while let Some(slot) = self.ready.pop() {
             if let Some(claim) = self.slots[slot].claim_listed() {
@@ -46,34 +45,33 @@ impl Core {
     /// Makes sure that a worker looks at the queue, if anything is queued. An awake or notified
     /// worker is enough. If no worker is idle, starts one.
     ///
-    /// Called after a push into a pool whose workers were all busy (A3); by a worker that stops
-    /// looking at the queue, because it has a task or has ended (A2); and after a failed start
-    /// (A4).
+    /// Called after a push into a pool that was busy (A3); by a worker that stops looking at the
+    /// queue, because it has a task or has ended (A2); and after a start that failed (A4).
     ///
     /// # Why this does not recurse without bound
     /// The calls form a cycle: `notify_another`, `start_searcher`, [`Core::spawn_searcher`],
-    /// [`Core::start_no_searcher`], `notify_another`. They go around once more only after
+    /// [`Core::start_no_searcher`], `notify_another`. Another round follows only after
     /// `NotSpawned::NotNeeded`, and only if a task is queued, no worker is idle or counted, and a
-    /// slot is free. There are three ways to get there:
+    /// slot is free. There are three ways to get `NotSpawned::NotNeeded`:
     ///
     /// * Another thread popped the free slot before this thread could. That thread has made
-    ///   progress. If it starts a worker, one slot less is free.
-    /// * The limit was reached, so this thread withheld the slot that it had popped. Then one slot
-    ///   less is free, too. There are at most `max_workers` of them.
+    ///   progress. If it starts a worker, one free slot fewer is left.
+    /// * The limit was reached, so this thread withheld the slot that it had popped. Then one free
+    ///   slot fewer is left, too. There are at most `max_workers` free slots.
     /// * The pool was closed and nothing was queued. A closed queue takes no further push, so the
     ///   next round finds nothing queued, and ends.
     ///
-    /// So in each further round this thread has used up a free slot, or another thread has taken a
-    /// step. After `NotSpawned::Failed` there is no further round. The rounds also call
-    /// [`Core::serve_line`], which returns at once while another thread serves the line. So these
-    /// calls add at most one more such cycle.
+    /// So before each further round, a free slot was used up, or another thread made progress.
+    /// After `NotSpawned::Failed` there is no further round. The calls of [`Core::serve_line`] in
+    /// between add at most one more such cycle, because they return at once while the line is being
+    /// served.
     pub(super) fn notify_another(self: &Arc<Self>) {
         self.notify_unless(Seen::is_any_searching);
     }
 
-    /// Makes sure that a worker looks at the queue, unless the counts show `enough` of them. After
-    /// a push into a pool with idle workers, only awake workers are enough: a notified worker is
-    /// still waking up, and a burst of tasks should wake several.
+    /// Makes sure that a worker looks at the queue, unless `enough` returns `true` for the counts.
+    /// After a push into a pool with idle workers, only awake workers are enough: a notified worker
+    /// is still waking up, and a burst of tasks should wake several.
     #[cold]
     pub(super) fn notify_unless(self: &Arc<Self>, enough: fn(Seen) -> bool) {
         if !self.notify_idle(enough) {
@@ -81,12 +79,12 @@ impl Core {
         }
     }
 
-    /// Tells an idle worker to look at the queue, unless nothing is queued or the counts show
-    /// `enough` workers. Returns `false` if no worker is idle.
+    /// Tells an idle worker to look at the queue, unless nothing is queued or `enough` returns
+    /// `true` for the counts. Returns `false` if no worker is idle.
     ///
     /// This thread raises `notified` before it claims a worker. Other threads that see the count
-    /// may skip their own search. If this thread then finds no worker, it lowers the count and
-    /// looks again (A4). By then it sees the tasks that those threads have pushed.
+    /// may skip their own search for a worker. So if this thread finds no worker, it lowers the
+    /// count and looks again (A4). It then sees the tasks that those threads pushed.
     pub(super) fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> bool {
         loop {
             if self.nothing_queued() || enough(self.in_flight.see()) {
@@ -112,14 +110,14 @@ impl Core {
 
     /// Starts a worker for the queue, unless one searches already or nothing is queued.
     ///
-    /// A worker that this check does not see is busy or ending. A busy worker looks at the queue
-    /// when its task has ended. An ending worker looks once its slot is free. If the OS refuses a
-    /// thread, a living worker takes the task after its own: tasks are queued only while a worker
-    /// lives (A1).
+    /// This check does not see busy workers and workers that are ending. A busy worker looks at the
+    /// queue when its task has ended. A worker that is ending looks once its slot is free. If the
+    /// OS refuses a thread, a living worker takes the task after its own: tasks are queued only
+    /// while a worker lives (A1).
     fn start_searcher(self: &Arc<Self>) {
         // The counts are read before the queue. In the other order, a counted worker could take the
-        // last task and leave the count between the two readings: a thread would be started in
-        // vain.
+        // last task and leave the count between the two readings. A thread would then be started
+        // for nothing.
         if self.in_flight.see().is_any_searching() || self.nothing_queued() {
             return;
         }

@@ -1,22 +1,24 @@
 //! A worker's life. The protocol page has its steps from state to state.
 //!
-//! The guarantees on admission and accounting rest on the order of a task's end: the worker finds
-//! its next state (the next queued task, or `Idle`), *then* counts the task, *then* releases the
-//! task's waiter, *then* serves the line, *then* calls the waker of a handle. So a thread that sees
-//! the end of a task, by the counters or by its result, finds the worker free.
+//! The guarantees on admission and accounting rest on the order of the steps at a task's end: the
+//! worker finds its next state (the next queued task, or `Idle`), *then* counts the task, *then*
+//! releases the task's waiter, *then* serves the line, *then* calls the waker of a handle. So a
+//! thread that sees in the counters or by the result that a task has ended finds the worker free.
 //!
-//! Until the release, the worker waits for another thread in two cases only: a caller or handle is
-//! between the two steps of leaving; another task of the same scope stores its panic. It does not
-//! wait for a push that is half done, but looks at the queue again afterwards. After the release it
-//! ends the task in its group, whose lock another thread may hold.
+//! Until the release, the worker waits for another thread in two cases only: if a caller or handle
+//! is between the two steps of leaving, or if another task of the same scope is storing its panic.
+//! The worker does not wait for a push that is in progress. It looks at the queue again afterwards.
+//! After the release, the worker ends the task in the task's group. Another thread may hold the
+//! group's lock.
 //!
 //! A worker whose last task came from the queue, or had no waiting caller, **watches** the queue as
-//! well as its own word, and counts as awake: its next task is likely to come through the queue. A
-//! worker that was handed a task with a waiting caller watches only its own word. It looks at the
-//! queue once, after it has published that it is idle.
+//! well as its own status word, and counts as awake: its next task is likely to come through the
+//! queue. A worker that was handed a task with a waiting caller watches only its own word. Such a
+//! worker looks at the queue once, after it has published that it is idle.
 //!
 //! In a pool that is closed or over its limit, a worker does not go idle after a task. It searches,
-//! and checks whether it has to end. A worker that is about to sleep checks this, too.
+//! and checks whether it has to end. A worker that is about to sleep also checks whether it has to
+//! end.
 
 use super::core::{Core, Registry};
 use crate::parts::backoff::{AdaptiveSpin, Backoff};
@@ -63,10 +65,10 @@ struct Worker<'a> {
     it: &'a Slot<Task, Record>,
     ctx: &'a Ctx<'a>,
     spin: AdaptiveSpin,
-    /// `true` while this worker counts as awake and watches the queue.
+    /// Set while this worker counts as awake, and watches the queue.
     watches: Cell<bool>,
-    /// `true` if the worker became `Searching` after its last task, because the pool was closed or
-    /// over its limit. `work` clears it before it returns.
+    /// Set if the worker is `Searching` after its last task, because the pool was closed or over
+    /// its limit. Cleared when `work` returns.
     searches_next: Cell<bool>,
 }
 
@@ -81,7 +83,7 @@ enum Next {
 }
 
 impl Worker<'_> {
-    /// Follows the worker's orders until the worker ends.
+    /// Obeys orders until the worker ends.
     fn live(&self) {
         if self.core.env.has_start_hook() {
             self.start();
@@ -121,8 +123,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs the start hook. After it, the worker obeys orders. If its first order is to look at the
-    /// queue, the worker counts as notified from now on.
+    /// Runs the start hook. Afterwards, the worker obeys orders. If its order is to look at the
+    /// queue, the worker counts as notified from the end of the hook on.
     fn start(&self) {
         self.start_hook();
         let mut backoff = Backoff::default();
@@ -135,23 +137,25 @@ impl Worker<'_> {
 
     // ---- tasks --------------------------------------------------------------------
 
-    /// Runs a task, and then queued tasks until none is left. Then waits for an order, and returns
-    /// it.
+    /// Runs a task, then queued tasks as long as there are any. Then waits for the worker's next
+    /// step, and returns it.
     ///
-    /// At the end of each task, `find_next` chooses the worker's next state. `watch` tells it
-    /// whether to watch the queue if nothing is queued: `true` after a task that came from the
-    /// queue or had no waiting caller, because the next task is likely to come through the queue.
+    /// At the end of each task, `find_next` chooses the worker's next state. `watch` says whether
+    /// the worker is to watch the queue if nothing is queued. It is `true` after a task that came
+    /// from the queue or had no waiting caller, because the next task is then likely to come
+    /// through the queue.
     ///
-    /// Four flags say which work for other threads is still to be done. They are handled in this
+    /// The work for other threads that is still to be done depends on these conditions, in this
     /// order:
     ///
-    /// 1. `stop_watching` clears `watches`. If `watches` was set, other threads relied on this
-    ///    worker to look at the queue. So the worker defers `help_others` to the start of its next
-    ///    task (A2).|+2. If `find_next` has taken a queued task, the queue has space. The worker
-    ///    defers `help_others` to the start of that task: `help_others` may start a thread, and the
-    ///    task's caller cannot leave before the task has started.|+3. If the worker is idle, it
-    ///    serves the line and calls the deferred waker at once.|+4. If the worker is `Searching`
-    ///    instead (`searches_next`), `search` does both.
+    /// 1. `stop_watching` clears `watches`. If the flag was set, other threads relied on this
+    ///    worker to look at the queue, so the worker defers `help_others` to the start of the task
+    ///    (A2).
+    /// 2. If `find_next` has taken a queued task, there is space in the queue. If submissions wait
+    ///    in line, the worker defers `help_others` to the start of that task. `help_others` may
+    ///    start a thread, and the task's caller cannot leave before the task has started.
+    /// 3. If the worker is idle, it serves the line and calls the deferred waker at once.
+    /// 4. If the worker is `Searching` instead (`searches_next`), `search` leads to both.
     fn work(&self, first: &mut Option<Task>, task_id: u64, mut watch: bool) -> Next {
         let (mut now, mut after) = (first, &mut None);
         let mut task_id = Some(task_id);
@@ -164,7 +168,7 @@ impl Worker<'_> {
             });
             if task_id.is_some() {
                 self.spin.ran_several();
-                // Do not serve the line here: that may start a thread, which takes long. The caller
+                // The line is not served here, because serving may start a thread, and the caller
                 // of the next task cannot leave before that task has started.
                 self.defer_serving_line();
             } else if !self.searches_next.get() {
@@ -179,12 +183,12 @@ impl Worker<'_> {
         Next::Search
     }
 
-    /// Serves the line and does the deferred work, now that this worker is idle and the waiter of
-    /// its last task is released.
+    /// Serves the line and does the deferred work. At this point, this worker is idle and the
+    /// waiter of its last task is released.
     fn serve_line_while_idle(&self) {
         if self.core.line.waiting() != 0 || self.ctx.has_deferred_wake() {
-            // Serving the line and calling the waker may take long, and no submission may rely on
-            // this worker meanwhile. So the worker leaves the count `awake`.
+            // Serving the line and calling the waker may take long. So this worker leaves the count
+            // `awake`: no submission may rely on this worker meanwhile.
             self.stop_watching();
         }
         self.ctx.runs_idle.set(true);
@@ -193,8 +197,8 @@ impl Worker<'_> {
         self.ctx.runs_idle.set(false);
     }
 
-    /// Defers the service of the line to the start of the queued task that this worker has taken
-    /// (W1).
+    /// If submissions wait in line, defers serving them to the start of the queued task that this
+    /// worker has taken (W1).
     fn defer_serving_line(&self) {
         if self.core.line.waiting() != 0 {
             self.ctx.defer_helping_others();
@@ -252,7 +256,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Leaves the count `awake`. Other threads may have relied on this worker, so it defers
+    /// Leaves the count `awake`. Other threads may have relied on this worker, so this defers
     /// `help_others`, which notifies another worker (A2).
     fn stop_watching(&self) {
         if self.watches.replace(false) {
@@ -261,11 +265,11 @@ impl Worker<'_> {
         }
     }
 
-    /// Moves this worker from the count `notified` to the count `awake`. It was told to look at the
-    /// queue, and begins now.
+    /// Moves this worker from the count `notified` to the count `awake`: the worker was told to
+    /// look at the queue, and begins now.
     fn acknowledge_notification(&self) {
         if self.watches.replace(true) {
-            // This worker counts as awake already.
+            // This worker already counts as awake.
             self.core.in_flight.sub(NOTIFIED);
         } else {
             self.core.in_flight.shift(NOTIFIED, AWAKE);
@@ -273,8 +277,8 @@ impl Worker<'_> {
     }
 
     /// Claims this worker's own slot (`Idle` to `Searching`), and counts the worker as awake.
-    /// Returns `false` if another thread has claimed the slot first: then an order of that thread
-    /// will come.
+    /// Returns `false` if another thread has claimed the slot first. That thread's order is about
+    /// to come.
     fn claim_own_slot(&self) -> bool {
         // The worker is counted as awake before it becomes `Searching` (V3).
         let counted = self.watches.get();
@@ -283,14 +287,14 @@ impl Worker<'_> {
         if !taken && !counted {
             self.watches.set(false);
             self.core.in_flight.sub(AWAKE);
-            // Submissions may have relied on this worker's count meanwhile (A2).
+            // Meanwhile, submissions may have relied on the count (A2).
             self.core.notify_another();
         }
         taken
     }
 
-    /// Looks at the queue. Runs the tasks that are there, ends, or goes idle. The worker is
-    /// `Searching` and awake.
+    /// Looks at the queue. The worker then runs the tasks that are there, ends, or goes idle. When
+    /// this is called, the worker is `Searching` and awake.
     fn search(&self) -> Next {
         let mut place = None;
         let mut backoff = Backoff::default();
@@ -326,7 +330,8 @@ impl Worker<'_> {
 
     // ---- waiting ------------------------------------------------------------------
 
-    /// Waits for an order, or for a task in the queue. Spins first, then sleeps.
+    /// Waits for an order, or for a task in the queue that this worker watches. Spins first, then
+    /// sleeps.
     fn wait(&self) -> Next {
         // The worker has published that it is idle. Unless it watches the queue, it looks at the
         // queue once now (A2, P1).
@@ -355,14 +360,14 @@ impl Worker<'_> {
                 self.ctx.stretch.end();
                 self.spin.slept(now().saturating_duration_since(start));
             } else {
-                // The worker has been claimed. Its order is a few instructions away.
+                // Another thread has claimed the worker, and is about to write the order.
                 backoff.wait();
             }
         }
     }
 
-    /// Returns the next step if the worker has an order, or if it watches the queue and a task is
-    /// there.
+    /// Returns the next step if there is an order, or if this worker watches the queue and a task
+    /// is there. Otherwise returns `None`.
     #[inline(always)]
     fn look(&self) -> Option<Next> {
         // SAFETY: this thread is the slot's worker. It comes here new, or after it has published
@@ -377,8 +382,8 @@ impl Worker<'_> {
     // ---- the end ------------------------------------------------------------------
 
     /// Returns `true` if this worker may have to end. A thread that closes the pool or lowers the
-    /// limit sets a flag, and then looks for idle workers. This worker becomes idle, and then reads
-    /// the flag. So at least one of the two sees the other (P3).
+    /// limit sets a flag, then looks for idle workers. This worker first becomes idle, then reads
+    /// the flag. So that thread finds this worker idle, or this worker sees the flag (P3).
     fn has_reason_to_end(&self) -> bool {
         let registry = lock(&self.core.registry);
         self.core.is_closed() || self.core.is_self_surplus(&registry)
@@ -400,9 +405,8 @@ impl Worker<'_> {
         ends
     }
 
-    /// Ends this worker, which was told to end or has found that it must. Returns `true` if it has
-    /// ended. If the worker turns out to be needed, returns `false`: it is `Searching` and awake
-    /// again.
+    /// Ends this worker, unless it is needed after all. The worker was told to end, or has found
+    /// that it must. Returns `true` if it has ended. Otherwise the worker is `Searching` and awake.
     fn end(&self) -> bool {
         self.stop_watching();
         let mut has_stopped = false;
@@ -413,8 +417,8 @@ impl Worker<'_> {
                     self.stay(registry);
                     return false;
                 }
-                // The stop hook has run. So the start hook runs again before any thread relies on
-                // the worker.
+                // The stop hook has run already, so the start hook runs again before any thread
+                // relies on the worker.
                 drop(registry);
                 self.start_hook();
                 has_stopped = false;
@@ -438,8 +442,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns `true` if this worker must not end. That is so if it is not surplus, and either a
-    /// task is queued or the worker is one of `min_workers`.
+    /// Returns `true` if this worker must not end. It must not be surplus, and either a task is
+    /// queued, or the pool is open and would be left with fewer than `min_workers` workers.
     fn is_needed(&self, registry: &Registry) -> bool {
         let core = self.core;
         let is_missed = registry.live - registry.retiring < core.settings.min_workers;
@@ -456,8 +460,8 @@ impl Worker<'_> {
         self.core.end_return();
     }
 
-    /// Takes the last steps on the slot. Returns `false` if this is the last worker and a task has
-    /// been queued: no other worker would run that task.
+    /// Takes the worker's last steps on the slot. Returns `false` if this is the last worker and a
+    /// task has been queued, because no other worker would run that task.
     fn leave(&self, mut registry: MutexGuard<'_, Registry>) -> bool {
         let core = self.core;
         if let (Some(queue), 1) = (&core.queue, registry.live) {
@@ -478,9 +482,9 @@ impl Worker<'_> {
         core.changed.notify_all();
         drop(registry);
         core.end_return();
-        // A submission in line may take the free slot. Another submission may have pushed a task
-        // before the slot was free, and could start no thread for it. So another worker looks for
-        // that task (A2).
+        // A submission in line may take the free slot. A submission that pushed a task before the
+        // slot was free could not start a thread on that slot, so another worker must look for the
+        // task (A2).
         self.ctx.defer_helping_others();
         self.ctx.run_deferred();
         true
