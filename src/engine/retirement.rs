@@ -69,27 +69,27 @@ impl Core {
     }
 
     /// Parks an idle worker until it is unparked or the next sweep is due. If a sweep is due
-    /// already, makes the sweep instead. May also return spuriously.
-    pub(super) fn sleep_idle(&self) {
+    /// already, makes the sweep instead, and returns `true`. May also return spuriously.
+    pub(super) fn sleep_idle(&self) -> bool {
         // Relaxed: see `put_off`.
-        match self.sweep_at.load(Ordering::Relaxed) {
-            0 => thread::park(),
-            at => self.sleep_until(at),
+        let at = self.sweep_at.load(Ordering::Relaxed);
+        if at == 0 {
+            thread::park();
         }
+        at != 0 && self.sleep_until(at).is_some()
     }
 
+    /// Sleeps until the sweep is due. If it is due already, makes it; otherwise returns `None`.
     #[cold]
-    fn sleep_until(&self, at: u64) {
+    fn sleep_until(&self, at: u64) -> Option<()> {
         let left = at.saturating_sub(self.env.nanos_now());
         if left > 0 {
             #[cfg(not(lazypool_loom))]
             thread::park_timeout(Duration::from_nanos(left));
-            return;
+            return None;
         }
         // If several workers wake up at the same time, one of them sweeps. The others sleep again.
-        let Some(at) = self.put_off(at, self.pause()) else {
-            return;
-        };
+        let at = self.put_off(at, self.pause())?;
         let Some(mut registry) = try_lock(&self.registry) else {
             // The OS may have stopped the thread that holds the lock. If this worker waited for the
             // lock, it could not obey an order. So it parks for a moment, then tries again. An
@@ -97,13 +97,14 @@ impl Core {
             #[cfg(not(lazypool_loom))]
             thread::park_timeout(Duration::from_micros(50));
             self.put_off(at, Duration::ZERO);
-            return;
+            return None;
         };
         let (start, pause) = (now(), self.pause());
         let due = self.sweep(&mut registry, start);
         self.end_sweeps(&registry);
         let next = due.map_or(pause, |due| due.saturating_duration_since(start));
         self.put_off(at, next.min(pause));
+        Some(())
     }
 
     /// Moves idle workers to the bench, and retires those that have been there for `idle_timeout`.

@@ -356,7 +356,11 @@ impl Worker<'_> {
             }
             if self.it.may_park() {
                 let start = now();
-                self.core.sleep_idle();
+                if self.core.sleep_idle() {
+                    // The thread that serves the line may have found this sweep under way, and
+                    // given up (W2).
+                    self.serve_line_while_idle();
+                }
                 self.ctx.stretch.end();
                 self.spin.slept(now().saturating_duration_since(start));
             } else {
