@@ -1,4 +1,4 @@
-//! The context of a worker, which code in its tasks can query.
+//! The context of a worker. Code in the worker's tasks can query it.
 //!
 //! A worker has one [`Ctx`] on its stack for its whole life. The public functions of `task` find it
 //! by a thread-local pointer.
@@ -15,15 +15,15 @@ use crate::work::record::Record;
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
-/// In [`Ctx::todo`]: set while a call of `help_others` is deferred.
+/// A bit of [`Ctx::todo`], set while a call of `help_others` is deferred.
 const HELP_OTHERS: u8 = 1;
-/// In [`Ctx::todo`]: set for good if the pool tracks ages. Each task's start is noted.
+/// A bit of [`Ctx::todo`], set for good if the pool tracks ages: the start of each task is noted.
 const NOTE_START: u8 = 2;
-/// In [`Ctx::todo`]: set while the call of a handle's waker is deferred.
+/// A bit of [`Ctx::todo`], set while the call of a handle's waker is deferred.
 const WAKE: u8 = 4;
 
-/// The state of a worker that its tasks can query. State that other threads may read is in the
-/// [`Record`] instead.
+/// The state of a worker that its tasks can query. The [`Record`] has the state that other threads
+/// may read.
 pub(crate) struct Ctx<'a> {
     pub(crate) env: &'a Env,
     pub(crate) record: &'a Record,
@@ -36,13 +36,13 @@ pub(crate) struct Ctx<'a> {
     label: Cell<Option<&'static str>>,
     /// The id of the task that runs or is about to run, as in its decision.
     pub(crate) task_id: Cell<u64>,
-    /// Things to do before the next task's code is called: [`HELP_OTHERS`], [`NOTE_START`] and
+    /// The things to do before the next task's code is called: [`HELP_OTHERS`], [`NOTE_START`] and
     /// [`WAKE`].
     todo: Cell<u8>,
-    /// The waker to call and the node to drop, while [`WAKE`] is set. Both run user code.
+    /// While [`WAKE`] is set: the waker to call and the node to drop, both of which run user code.
     remains: Cell<Remains>,
-    /// Set while this worker runs user code (wakers, or drops of captures) although it is `Idle`
-    /// for all other threads.
+    /// `true` while this worker runs user code (wakers, or drops of captures) although other
+    /// threads see it as `Idle`.
     pub(crate) runs_idle: Cell<bool>,
     pub(crate) stretch: Stretch,
     /// The time at which the task about to run was submitted.
@@ -62,9 +62,9 @@ pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Ctx<'_>>) -> R) -> R {
     f(unsafe { current.as_ref() })
 }
 
-/// Returns `true` if this thread is a worker that runs user code while it is `Idle` for other
-/// threads. They may order it to search or to end meanwhile. A submission by that code must not
-/// wait for such a step, since it would wait for its own thread.
+/// Returns `true` if this thread is a worker that runs user code while other threads see it as
+/// `Idle`. Meanwhile another thread may order this worker to search or to end. A submission by the
+/// user code must not wait until the worker obeys: it would wait for its own thread.
 #[cold]
 pub(crate) fn runs_idle() -> bool {
     with_current(|ctx| ctx.is_some_and(|ctx| ctx.runs_idle.get()))
@@ -110,7 +110,7 @@ impl<'a> Ctx<'a> {
     }
 
     /// Publishes the options of the task about to run. Returns `false` if it is too late to start
-    /// it.
+    /// the task.
     ///
     /// # Safety
     /// The task's group lives until [`Ctx::finish`].
@@ -152,12 +152,13 @@ impl<'a> Ctx<'a> {
         due != NEVER && self.env.nanos_now() >= due
     }
 
-    /// Runs a task whose outcome goes to a waiter (a caller of `do_with_deadline`, or a handle),
-    /// unless the waiter leaves first. Returns whether the task panicked, and its result if the
-    /// waiter still wants it. An unwanted result is dropped here, while the task counts as running.
+    /// Runs a task whose outcome goes to a waiter: a caller of `do_with_deadline`, or a handle. The
+    /// waiter may leave meanwhile. Returns `true` if the task panicked; and its result, if the
+    /// waiter still wants it. A result that is not wanted is dropped here, while the task still
+    /// counts as running.
     ///
-    /// `caller` is the caller's node, `None` for a handle. `is_wanted` gets whether the waiter has
-    /// stayed, and returns whether the result is wanted.
+    /// `caller` is the caller's node; it is `None` for a handle. `is_wanted` is given `true` if the
+    /// waiter has stayed, and returns `true` if the waiter wants the result.
     ///
     /// # Safety
     /// This worker has started the task's decision for that waiter and node.
@@ -183,7 +184,7 @@ impl<'a> Ctx<'a> {
         (panicked, wanted)
     }
 
-    /// Returns the earlier of the deadlines of the running task and of its caller.
+    /// Returns the running task's deadline or its caller's, whichever is earlier.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let callers = self.caller.get().map(|node| {
             // SAFETY: `caller` is set only by `run_decided`, while the task runs.
@@ -203,8 +204,8 @@ impl<'a> Ctx<'a> {
         self.record.is_abandoned_by_waiter() || self.is_late() || self.env.is_cancelling()
     }
 
-    /// Calls user code that may call `fork`. In a forked child it does not return, but ends the
-    /// process: no task of the parent runs there.
+    /// Calls user code that may call `fork`. In a forked child this ends the process and does not
+    /// return, because no task of the parent runs there.
     pub(crate) fn call_back(&self, f: impl FnOnce()) {
         f();
         if self.env.is_forked() {
@@ -212,9 +213,9 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Defers a handle's waker to [`Ctx::run_deferred`], when this worker is idle or has started
-    /// its next task. The waker may submit tasks. If its own worker were `Searching`, such a
-    /// submission would wait for its own thread.
+    /// Leaves the call of a handle's waker to [`Ctx::run_deferred`], which runs once this worker is
+    /// idle or has started its next task. The waker may submit a task. If this worker were
+    /// `Searching`, that submission would wait for its own thread.
     pub(crate) fn defer_wake(&self, remains: Remains) {
         if !remains.is_empty() {
             self.remains.set(remains);
@@ -234,9 +235,9 @@ impl<'a> Ctx<'a> {
         self.todo.set(self.todo.get() | HELP_OTHERS);
     }
 
-    /// Does the deferred work for other threads. It may start a thread, and calls user code. Called
-    /// once this worker is idle, or has started its next task: before its start, the caller of that
-    /// task could not leave.
+    /// Does the deferred work for other threads, which may start a thread and calls user code.
+    /// Called once this worker is idle, or has started its next task. It is not called earlier,
+    /// because a task's caller cannot leave before the task has started.
     #[inline]
     pub(crate) fn run_deferred(&self) {
         let todo = self.todo.get();
@@ -257,7 +258,7 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Does the things to do before a task's code is called.
+    /// Does what is to be done before a task's code is called.
     #[cold]
     fn prepare(&self) {
         self.run_deferred();
@@ -268,7 +269,7 @@ impl<'a> Ctx<'a> {
     }
 
     /// Yields the CPU if this worker has run for long. Called only after the task has started, so
-    /// its caller can leave meanwhile.
+    /// that the task's caller can leave meanwhile.
     #[cold]
     fn yield_if_due(&self) {
         let before = now();
@@ -311,7 +312,7 @@ impl<'a> Ctx<'a> {
             }
         };
         self.env.hook(|| around(&mut step));
-        // If the wrapper has not called its argument, the task runs now (law 16).
+        // Law 16: if the wrapper has not called its argument, the task runs now.
         step();
         result.expect("the step has run")
     }
@@ -326,8 +327,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Drops a result that no waiter wants any more. Returns `true` if the task panicked, or if the
-    /// drop of its result did. Reports the panic of that drop.
+    /// Drops a result that no waiter wants. Returns `true` if the task or the drop of its result
+    /// panicked. Reports a panic of the drop.
     fn drop_result<T>(&self, result: Result<T, Payload>) -> bool {
         let drop_value = |value| {
             catch_unwind(AssertUnwindSafe(|| drop(value)))

@@ -1,4 +1,4 @@
-//! The part of a pool that its tasks and hooks use. It knows nothing of slots, queue or line.
+//! The part of a pool that its tasks and hooks use. It does not know slots, the queue or the line.
 
 use crate::error::TaskPanic;
 use crate::parts::deadline::Deadline;
@@ -13,17 +13,17 @@ type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
 pub(crate) type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 type OnPanic = Box<dyn Fn(&TaskPanic<'_>) + Send + Sync>;
 
-/// The value of a deadline, as [`Env::nanos`], that stands for no deadline.
+/// The value, in the unit of [`Env::nanos`], that stands for no deadline.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// Flags of `Env::phase` that shutdowns set. A mode of rank n sets the first n of these.
 const CLOSED: u64 = 1;
 const DISCARDING: u64 = 1 << 1;
 const CANCELLING: u64 = 1 << 2;
-/// Set while the pool may have more workers than its limit allows. Submissions and workers then
-/// leave their fast paths, and workers check whether they have to end.
+/// Set while the pool may have more workers than its limit allows. Meanwhile submissions and
+/// workers do not use their fast paths, and workers check whether they have to end.
 const SURPLUS: u64 = 1 << 3;
-/// Set for good if the pool tracks ages. Submissions then leave their fast path.
+/// Set for good if the pool tracks ages. Submissions then do not use their fast path.
 const AGES: u64 = 1 << 4;
 
 /// User code that runs on workers.
@@ -47,8 +47,9 @@ impl std::fmt::Debug for Hooks {
 }
 
 thread_local! {
-    /// The pool that this thread is a worker of, and its slot; zero if there is none. It needs no
-    /// destructor, so the destructors of the thread's other values can still read it.
+    /// The id of the pool whose worker this thread is, and the worker's slot. Zero if this thread
+    /// is no worker. It needs no destructor, so the destructors of the thread's other values can
+    /// still read it.
     static OWNER: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
 }
 
@@ -59,20 +60,21 @@ pub(crate) struct Env {
     /// The instant from which deadlines are counted.
     pub(crate) epoch: Instant,
     pub(crate) hooks: Hooks,
-    /// The flags above; none is set while the pool works as usual. The upper half is the
-    /// [`fork::generation`] of the process that built the pool.
+    /// The lower half has the flags above, none of which is set while the pool works as usual. The
+    /// upper half is the [`fork::generation`] of the process that built the pool.
     phase: AtomicU64,
-    /// On cache lines of its own, since every submission reads the rest.
+    /// On cache lines of its own, because every submission reads the other fields.
     pub(crate) counts: CachePadded<EnvCounts>,
     #[cfg(feature = "metrics")]
     pub(crate) series: crate::work::series::Series,
 }
 
-/// Counts that workers write, and callers that leave their tasks.
+/// Counts that are written by workers, and by callers that leave their tasks.
 #[derive(Debug, Default)]
 pub(crate) struct EnvCounts {
     pub(crate) hook_panics: AtomicU64,
-    /// Callers that left their running task, plus tasks that ended after a deadline of their own.
+    /// The number of callers that left their running task, plus the number of tasks that ended
+    /// after a deadline of their own.
     pub(crate) timed_out: AtomicU64,
 }
 
@@ -116,13 +118,13 @@ impl Env {
         self.phase() & AGES != 0
     }
 
-    /// Returns `true` if nothing is unusual, by one comparison: the pool is open, has no surplus
-    /// workers and tracks no ages; this process built it; and `waiting`, the number of submissions
-    /// in line, is zero.
+    /// Returns `true` if nothing is unusual. That is one comparison for all of this: the pool is
+    /// open, has no surplus workers and tracks no ages; this process built it; and `waiting`, the
+    /// number of submissions in line, is zero.
     ///
-    /// `phase` has the flags in its lower half, and a generation in its upper half. So it is equal
-    /// to the generation of this process only if no flag is set and this process built the pool.
-    /// `waiting` is below 2^32. Unless it is zero, it sets a bit of the lower half.
+    /// `phase` has the flags in its lower half and a generation in its upper half. So it equals the
+    /// generation of this process only if no flag is set and this process built the pool. `waiting`
+    /// is below 2^32, so if it is not zero, it sets a bit of the lower half.
     #[inline]
     pub(crate) fn is_fast_path_open(&self, waiting: u64) -> bool {
         self.phase() | waiting == fork::generation()
@@ -134,13 +136,13 @@ impl Env {
         self.phase() & (CLOSED | SURPLUS) != 0
     }
 
-    /// Returns `true` if this process was forked from the one that built the pool. It has no
-    /// workers, and threads that no longer exist may hold the pool's locks, or have stopped in the
-    /// middle of any of its steps.
+    /// Returns `true` if this process was forked from the process that built the pool. A child has
+    /// no workers. Threads that no longer exist may hold the pool's locks, or may have stopped
+    /// between any two steps.
     ///
-    /// Submissions, `shutdown` and drop ask this first. In a child they take no lock, and return. A
-    /// worker asks after each task, hook and waker, and ends the child before it looks for the next
-    /// task.
+    /// Submissions, `shutdown` and drop check this first. In a child they take no lock, and return.
+    /// A worker checks it after each task, hook and waker. In a child it ends the process before it
+    /// looks for the next task.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
         self.phase() & !(fork::STEP - 1) != fork::generation()
@@ -162,8 +164,8 @@ impl Env {
         self.phase.load(Ordering::Relaxed) & CANCELLING != 0
     }
 
-    /// Closes the pool. Of several calls the strictest mode counts. Returns `true` if queued tasks
-    /// are to be discarded.
+    /// Closes the pool. If the pool is closed several times, the strictest mode counts. Returns
+    /// `true` if queued tasks are to be discarded.
     pub(crate) fn close(&self, mode: Shutdown) -> bool {
         let asked = (1 << mode.rank()) - 1;
         // ORDERING: P3: set before the thread that closes the pool looks for idle workers.
@@ -171,15 +173,15 @@ impl Env {
         (before | asked) & DISCARDING != 0
     }
 
-    /// Returns a deadline as [`Env::nanos`]. Reads the clock, unless the deadline has done so
-    /// already.
+    /// Returns a deadline in the unit of [`Env::nanos`]. Reads the clock, unless the deadline has
+    /// read it already.
     #[inline]
     pub(crate) fn due(&self, deadline: &Deadline) -> u64 {
         deadline.instant().map_or(NEVER, |at| self.nanos(at))
     }
 
-    /// Returns an instant as nanoseconds after the pool's epoch, plus one. Later instants than 584
-    /// years after the epoch are cut to that.
+    /// Returns an instant as nanoseconds after the pool's epoch, plus one. An instant more than 584
+    /// years after the epoch counts as 584 years.
     pub(crate) fn nanos(&self, at: Instant) -> u64 {
         let after = at.saturating_duration_since(self.epoch).as_nanos() + 1;
         u64::try_from(after).unwrap_or(u64::MAX)
@@ -189,7 +191,7 @@ impl Env {
         self.nanos(now())
     }
 
-    /// Returns the instant of which [`Env::nanos`] is `nanos`.
+    /// Returns the instant for which [`Env::nanos`] returns `nanos`.
     pub(crate) fn instant(&self, nanos: u64) -> Instant {
         self.epoch + Duration::from_nanos(nanos - 1)
     }
@@ -207,8 +209,8 @@ impl Env {
         OWNER.with(|owner| owner.set((self.id, slot)));
     }
 
-    /// Returns `true` if this thread is a worker of this pool. Its thread-local destructors count
-    /// as part of the worker.
+    /// Returns `true` if this thread is a worker of this pool. That includes the time in which the
+    /// thread-local destructors of such a thread run.
     #[inline]
     pub(crate) fn is_own_worker(&self) -> bool {
         OWNER.with(Cell::get).0 == self.id

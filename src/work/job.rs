@@ -1,8 +1,9 @@
 //! Units of work with their type erased.
 //!
 //! A [`Task`] is 56 bytes on 64-bit platforms: the address of a table of functions, and 48 bytes.
-//! These hold the job itself if it fits (with an alignment of up to 8), otherwise a box of it.
-//! Together with an 8-byte word before it, a task fills one cache line of a slot or a queue cell.
+//! The 48 bytes hold the job itself if it fits and its alignment is at most 8. Otherwise they hold
+//! a box of it. A slot or a queue cell has an 8-byte word before the task, and so fills one cache
+//! line.
 
 use crate::parts::completion::{Answered, Remains};
 use crate::parts::members::{Ended, Pending};
@@ -15,15 +16,15 @@ use std::any::Any;
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
 
-/// The size in bytes up to which a job travels without a box.
+/// The size in bytes up to which a job is stored without a box.
 pub(crate) const INLINE: usize = 48;
 
-/// The worker's part of a task's end, to be called once, with how the task ended (`Discarded` if it
-/// was too late to start it). It frees the worker and counts the task. The task's waiter is
-/// released after it.
+/// The worker's part of a task's end. It frees the worker, and counts the task. It is called once,
+/// before the task's waiter is released, and is given how the task ended: `Discarded` if it was too
+/// late to start it.
 pub(crate) type End<'a> = &'a mut dyn FnMut(Ended);
 
-/// Why a task that was accepted never runs.
+/// The reason why an accepted task never runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeverRan {
     /// Too little of its deadline was left when its turn came.
@@ -34,10 +35,10 @@ pub(crate) enum NeverRan {
     Discarded,
 }
 
-/// The captures of a discarded closure, still to be dropped.
+/// The captures of a discarded closure, which are still to be dropped.
 pub(crate) type Captured = Box<dyn Any + Send>;
 
-/// The parts of a discarded task that are still to be told or dropped.
+/// The parts of a discarded task that must still be told of its end, or dropped.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Release {
@@ -49,8 +50,8 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Tells the waiter, then the group, that the task has ended. Returns the waker to call, the
-    /// node to drop and the captures to drop, which run user code.
+    /// Tells the waiter, and then the group, that the task has ended. Returns what is left, which
+    /// runs user code: a waker to call, a node and captures to drop.
     pub(crate) fn tell_ended(self) -> (Remains, Option<Captured>) {
         if let Some(pending) = &self.group {
             pending.has_ended(Ended::Discarded);
@@ -65,25 +66,26 @@ impl Release {
 
 /// A unit of work before its type is erased.
 ///
-/// # Safety
-/// The job may be sent to another thread, and all that it borrows lives until it has run or been
-/// discarded there: it is `Send + 'static`, or the code that makes one waits for its end.
+/// # Safety|+The job may be sent to another thread. All that it borrows lives until the job has run
+/// or has been discarded there. So it is `Send + 'static`, or the code that makes the job waits for
+/// its end.
 pub(crate) unsafe trait Job: Sized {
     /// Runs the job, calls `end`, and releases the waiter. Never unwinds.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
-    /// Takes the job apart without running it. Never unwinds, and calls no user code, except that a
-    /// scope's task drops its closure.
+    /// Takes the job apart without running it. Never unwinds. Calls no user code, with one
+    /// exception: a scope's task drops its closure.
     fn discard(self, why: NeverRan) -> Release;
-    /// Returns the job's options; `stored` are those beside it in the task. Called before the job
-    /// runs.
+    /// Returns the job's options. `stored` are the options that the task stores beside the job.
+    /// Called before the job runs.
     fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
         stored
     }
-    /// Set for a scope's task, which no shutdown discards.
+    /// `true` for a scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
-    /// Set if a blocked caller waits for the task, and may take it back before a worker starts it.
+    /// `true` if a blocked caller waits for the task, and may take it back before a worker starts
+    /// it.
     const AWAITED: bool = false;
-    /// Set if the task may be taken back from the mailbox of a worker that has not started it.
+    /// `true` if the task may be taken back from the mailbox of a worker that has not started it.
     const OFFERED: bool = Self::AWAITED;
 }
 
@@ -138,8 +140,8 @@ impl<S: Stored, J: Job> Contents<S, J> {
     #[cold]
     fn expire(self, ctx: &Ctx<'_>, end: End<'_>) {
         if !J::AWAITED {
-            // Submissions must not wait for the drop below, which may take long. The captures of an
-            // awaited task are not dropped here: they go back to its caller.
+            // Other submissions must not wait for the drop below, which may take long. (The
+            // captures of an awaited task are not dropped here, but go back to its caller.)
             ctx.run_deferred();
         }
         let mut release = self.discard(NeverRan::Expired);
@@ -227,12 +229,13 @@ struct Table {
     discard: unsafe fn(&mut Bytes, NeverRan) -> Release,
 }
 
-/// A job with its type erased. `run_in`, `discard` and `into_parts` consume it. Dropping a task
-/// would leak its job.
+/// A job with its type erased. `run_in`, `discard` and `into_parts` consume it. If a task were
+/// dropped instead, its job would leak.
 pub(crate) struct Task {
     table: &'static Table,
     bytes: Bytes,
-    /// The bytes say nothing about the job, so this makes the type neither `Send` nor `Sync`.
+    /// Makes the type neither `Send` nor `Sync` by default, because the bytes do not tell the job's
+    /// type.
     job: PhantomData<*mut ()>,
 }
 

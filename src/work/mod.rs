@@ -1,5 +1,5 @@
-//! Tasks, and the part of the pool that code in a task can see: the closure with its type erased,
-//! the worker's context, hooks and observers.
+//! Tasks, which are closures with their type erased; and the parts of a pool that code in a task
+//! can use: the worker's context, hooks and observers.
 
 pub(crate) mod context;
 pub(crate) mod env;

@@ -21,8 +21,8 @@ impl Options<'_> {
     }
 }
 
-/// The options in the form in which a task stores them: nothing, a group, or a label or times
-/// beside other options.
+/// The form in which a task stores its options: none, a group, or a label or times beside other
+/// options.
 pub(crate) trait Stored: Send + Sized + 'static {
     fn options(&self) -> Options<'_> {
         Options::default()
@@ -87,9 +87,9 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Returns the times of a task that must start while at least `min_remaining` is left until the
-    /// deadline `before`, and must end by the deadline `due` and within `run_limit`. Returns `None`
-    /// if it may take any time.
+    /// Returns the times of a task. The task must start while at least `min_remaining` is left
+    /// until the deadline `before`. It must end by the deadline `due` and within `run_limit`.
+    /// Returns `None` if the task may take any time.
     #[inline]
     pub(crate) fn new(
         before: u64,
@@ -98,7 +98,7 @@ impl Times {
         run_limit: Duration,
     ) -> Option<Self> {
         let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(NEVER);
-        // A limit that ends beyond the range of the clock is none, as for a deadline.
+        // A limit that ends beyond the range of the clock counts as none, as for a deadline.
         let has_limit = !Deadline::new(Until::After(run_limit)).is_never();
         (before != NEVER || has_limit).then(|| Self {
             start_by: match before {
@@ -116,7 +116,8 @@ impl Times {
         self.due
     }
 
-    /// Returns the deadline of the task, which starts now, or `None` if it is too late to start it.
+    /// Returns the deadline of a task that starts now, or `None` if it is too late to start the
+    /// task.
     pub(crate) fn start(self, env: &Env) -> Option<u64> {
         let now = env.nanos_now();
         (now <= self.start_by).then(|| self.due.min(now.saturating_add(self.run_limit)))

@@ -32,8 +32,8 @@ pub(crate) fn wake_and_drop(Remains { waker, node }: Remains) {
     drop_contained(node);
 }
 
-/// Drops a panic's payload. Its own `Drop` may panic with another payload, and so on: after a few
-/// of those the last one is leaked.
+/// Drops a panic's payload. The drop may panic with another payload, whose drop may panic, too.
+/// After a few of these, the last payload is leaked.
 pub(crate) fn drop_payload(mut payload: Payload) {
     for _ in 0..8 {
         match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
@@ -53,7 +53,7 @@ mod tests {
         static LEFT: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// A value of no size, so that the one that is leaked leaks no memory.
+    /// A value of no size, so that no memory leaks with it.
     struct Bomb;
 
     impl Bomb {

@@ -2,8 +2,8 @@
 //!
 //! It also says whether the running task is *abandoned*: its caller or handle has left (the
 //! decision), its own deadline has passed (`due`), or its group is cancelled (`group`). A cancel
-//! marks the records of the workers that run the group's tasks. A worker that starts one later
-//! reads the group's flag itself (P3).
+//! marks the records of the workers that run the group's tasks. A worker that starts such a task
+//! later reads the group's flag itself (P3).
 
 use crate::parts::completion::Decision;
 use crate::parts::members::{Ended, Members};
@@ -12,30 +12,30 @@ use crate::work::env::NEVER;
 use std::time::Duration;
 
 /// A worker's record. It belongs to the slot, and stays when the worker ends. Only the slot's
-/// worker writes it, except for the decision, the count of tasks that were taken back, and the mark
-/// of a cancelled group.
+/// worker writes it, with three exceptions: the decision, the count of tasks that were taken back,
+/// and the mark of a cancelled group.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) decision: Decision,
-    /// Tasks that the slot's workers had, by how they ended. A caller that takes its task back
-    /// counts it here as discarded.
+    /// The number of tasks that the slot's workers had, by how they ended. A caller that takes its
+    /// task back counts it here as discarded.
     ended: [AtomicU64; 3],
-    /// Tasks that the slot's workers took from the queue.
+    /// The number of tasks that the slot's workers took from the queue.
     taken: AtomicU64,
     /// The description of the latest task that has a label, or whose age is tracked.
     about: Mutex<About>,
     /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos), or
     /// [`NEVER`].
     due: AtomicU64,
-    /// The running task's group, which lives while the task runs; null if there is none. The lowest
-    /// bit is set once the group is cancelled. The worker or the cancelling thread sets it: at
-    /// least one of them sees the other (P3).
+    /// The running task's group, or null. The group lives while the task runs. The lowest bit is
+    /// set once the group is cancelled. The worker or the cancelling thread sets it: at least one
+    /// of the two sees the other (P3).
     group: AtomicPtr<Members>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct About {
-    /// The number of tasks that had ended before that task began.
+    /// The number of tasks that had ended on the slot before that task began.
     ended: u64,
     label: Option<&'static str>,
     /// The start of that task, as [`Env::nanos`](crate::work::env::Env::nanos), if ages are
@@ -65,8 +65,8 @@ impl Tally {
         self.ended.into_iter().fold(0, u64::wrapping_add)
     }
 
-    /// Returns how many tasks were handed over or taken and have not been counted as ended. There
-    /// are two if the worker has taken its next task before it counts the last one.
+    /// Returns how many tasks have been handed over or taken, and not yet counted as ended. There
+    /// are two if the worker has taken its next task before it has counted the last one.
     pub(crate) fn unended(self) -> u32 {
         let started = self.generation.wrapping_add(self.taken);
         // In 32 bits, because the generation has fewer than 64.
@@ -138,8 +138,8 @@ impl Record {
         self.due.load(Ordering::Relaxed)
     }
 
-    /// Returns for how long, at the moment `now`, the running task has been abandoned because of a
-    /// deadline: the time since that deadline. Returns `None` if the task is not abandoned, or was
+    /// Returns how long the running task has been abandoned at the time `now` because of a
+    /// deadline, counted from that deadline. Returns `None` if the task is not abandoned, or is
     /// abandoned for another reason.
     pub(crate) fn abandoned_for(&self, now: u64) -> Option<Duration> {
         let own = Some(self.due()).filter(|due| *due <= now);
@@ -181,8 +181,8 @@ impl Record {
         self.decision.is_abandoned() || group.addr() & CANCELLED != 0
     }
 
-    /// Returns `true` if the running task's waiter has left or cancelled it, or its own deadline
-    /// has passed at the moment `now`.
+    /// Returns `true` if the running task's waiter has left or cancelled it, or if its own deadline
+    /// has passed at the time `now`.
     pub(crate) fn is_abandoned(&self, now: u64) -> bool {
         self.is_abandoned_by_waiter() || self.due() <= now
     }
@@ -197,7 +197,8 @@ impl Record {
         };
     }
 
-    /// Returns the label and the start of the task that runs by this tally, if it has them.
+    /// Returns the label and the start of the task that is running according to this tally, if it
+    /// has them.
     pub(crate) fn described(&self, tally: Tally) -> (Option<&'static str>, Option<u64>) {
         let about = *lock(&self.about);
         if tally.is_running() && about.ended == tally.ended() {
