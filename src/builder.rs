@@ -98,7 +98,7 @@ pub struct Builder {
     on_drop: (Shutdown, Duration),
 }
 
-/// All settings have their defaults, as [`Pool::builder`](crate::Pool::builder) returns them.
+/// Sets all settings to their defaults, as [`Pool::builder`](crate::Pool::builder) does.
 impl Default for Builder {
     fn default() -> Self {
         Self::new()
@@ -151,7 +151,7 @@ impl Builder {
     /// [start hooks](Builder::on_worker_start) included.
     ///
     /// A [limit](crate::Pool::set_limit) below this number ends workers all the same. Raising the
-    /// limit again does not restart them; they are started on demand, and up to this many of them
+    /// limit again does not restart them. They are started on demand, and up to this many of them
     /// then stay.
     pub fn min_workers(mut self, n: usize) -> Self {
         self.settings.min_workers = n;
@@ -176,9 +176,9 @@ impl Builder {
     /// says more, also for task times that differ. If producers wait for space
     /// ([`WhenFull::Block`]), a few tasks for each worker are enough to keep it busy.
     ///
-    /// **Memory.** `build` reserves 64 bytes of address space for each place of the queue, whose
-    /// number is rounded up to a power of two. Most operating systems provide the memory only as
-    /// the places are used.
+    /// **Memory.** `build` rounds the number of places up to a power of two, and reserves 64 bytes
+    /// of address space for each place. Most operating systems provide the memory only as the
+    /// places are used.
     ///
     /// ```
     /// use std::time::Duration;
@@ -210,9 +210,9 @@ impl Builder {
 
     /// Sets how long a worker may be idle before it retires.
     ///
-    /// A worker that has been idle for this time ends, at the latest after twice this time. The
-    /// resolution is about 1 ms: with a shorter time a worker may stay for two or three. The
-    /// default is 10 s. With [`Duration::MAX`] no worker retires.
+    /// A worker that has been idle for this time ends. It is gone at the latest after twice this
+    /// time. The resolution is about 1 ms: with a shorter time a worker may stay for two or three.
+    /// The default is 10 s. With [`Duration::MAX`] no worker retires.
     ///
     /// With [`Duration::ZERO`] each worker retires as soon as the pool finds it idle. Nearly every
     /// task then costs the start of a thread: it suits rare and long tasks, such as a nightly job.
@@ -222,7 +222,7 @@ impl Builder {
         self
     }
 
-    /// Sets how dropping the pool shuts it down, and how long the drop waits at most.
+    /// Sets how dropping the pool shuts it down, and the longest time that the drop waits.
     ///
     /// The default is [`Shutdown::Drain`] and [`Duration::MAX`]: the drop waits until every
     /// accepted task has run. It does not wait for [abandoned](crate::Stats::abandoned) tasks: one
@@ -261,9 +261,10 @@ impl Builder {
     /// [`build`](Builder::build) fail with [`BuildError::BadThreadName`].
     ///
     /// **On Linux, keep it to 12 bytes.** The system shows the first 15 bytes of a thread's name,
-    /// in `top`, `gdb` and `/proc`. Of a longer name the dash and the slot are cut off, all or in
-    /// part, and the workers cannot be told apart. (12 bytes leave room for slots up to 99.) Inside
-    /// the process, [`Thread::name`](std::thread::Thread::name) returns all of it.
+    /// in `top`, `gdb` and `/proc`. If the name is longer, the system cuts off the dash and the
+    /// slot, or a part of them, and you cannot tell the workers apart. (12 bytes leave room for
+    /// slots up to 99.) Inside the process, [`Thread::name`](std::thread::Thread::name) returns the
+    /// whole name.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {
         self.thread_name = name.into();
         self
@@ -272,23 +273,22 @@ impl Builder {
     /// Sets the stack size of the workers in bytes.
     ///
     /// The default is that of [`std::thread`]. Less than 16,384 bytes make
-    /// [`build`](Builder::build) fail with [`BuildError::StackTooSmall`]. Where the OS's own
-    /// minimum is higher, the stack has that size: about 24 KiB on Linux with a recent processor.
-    /// That is enough for a small task, and not for one that panics with `RUST_BACKTRACE=1`: such a
-    /// thread overflows its stack, and that ends the process. Leave 64 KiB or more to tasks that
-    /// may panic.
+    /// [`build`](Builder::build) fail with [`BuildError::StackTooSmall`]. If the OS's own minimum
+    /// is higher, the stack has that size: about 24 KiB on Linux with a recent processor. That is
+    /// enough for a small task. It is not enough for a task that panics with `RUST_BACKTRACE=1`:
+    /// the stack overflows, which ends the process. Leave 64 KiB or more to tasks that may panic.
     ///
     /// If it is more than the OS can give, no thread can be started: each submission is refused as
     /// [`SpawnFailed`](crate::Refusal::SpawnFailed), and `build` with
     /// [`min_workers`](Builder::min_workers) fails with [`BuildError::Spawn`].
     ///
-    /// **Nested calls.** A task that is submitted by another task of the same pool never runs on
-    /// top of it, on the same stack. If the submitting task would have to wait for it in the queue,
-    /// the submission is refused as [`OnWorker`](crate::Refusal::OnWorker). If it then runs the
-    /// refused task itself ([`Refused::caller_runs`](crate::Refused::caller_runs),
-    /// [`Refused::run_anyway`](crate::Refused::run_anyway)), it runs on the same stack. A task that
-    /// submits tasks like itself then nests one call deeper for each refused one. Limit the depth,
-    /// or collect the refused tasks and run them in a loop.
+    /// **Nested calls.** If a task submits another task to the same pool, that task never runs on
+    /// the stack of the first one. If the first task would have to wait for a queued task, its
+    /// submission is refused as [`OnWorker`](crate::Refusal::OnWorker). The first task may then run
+    /// the refused closure itself ([`Refused::caller_runs`](crate::Refused::caller_runs),
+    /// [`Refused::run_anyway`](crate::Refused::run_anyway)). That happens on its own stack. So a
+    /// task that submits tasks like itself nests one call deeper for each refusal. Limit the depth,
+    /// or collect the refused closures and run them in a loop.
     ///
     /// ```
     /// use lazypool::{task, Pool, Refused};
@@ -337,11 +337,11 @@ impl Builder {
     ///
     /// If work arrives during the hook, the worker stays: it calls
     /// [`on_worker_start`](Builder::on_worker_start) again, on the same thread, and takes further
-    /// tasks. Each start has one stop.
+    /// tasks. So each call of the start hook has one call of this hook.
     ///
-    /// While the hook runs, the worker counts as busy, and no other takes its place: the pool may
-    /// refuse submissions meanwhile. A submission that waits for space may wait until the hook has
-    /// returned; no other does. A shutdown waits for the hook until its timeout.
+    /// While the hook runs, the worker counts as busy, and no new worker takes its place: the pool
+    /// may refuse submissions meanwhile. A submission that waits for space may have to wait until
+    /// the hook has returned. A shutdown waits for the hook until its timeout.
     /// [`Builder`](Builder#hooks) says what a hook may do.
     #[doc(alias = "exit_handler")]
     pub fn on_worker_stop(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {
@@ -353,9 +353,9 @@ impl Builder {
     /// task.
     ///
     /// If `f` does not call its argument, the task runs right after `f`. A second call of the
-    /// argument does nothing. The argument never unwinds, as a panic of the task is caught inside
-    /// it. The time that `f` takes is a part of the task's. [`Builder`](Builder#hooks) says what a
-    /// hook may do.
+    /// argument does nothing. The argument never unwinds, because a panic of the task is caught
+    /// inside it. The time that `f` takes counts as running time of the task.
+    /// [`Builder`](Builder#hooks) says what a hook may do.
     ///
     /// ```
     /// use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The submitter, which gives its submissions options.
+//! The submitter, which makes submissions with options.
 
 use crate::engine::call;
 use crate::engine::core::Core;
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 /// still start.
 ///
 /// [`Pool::labeled`], [`Pool::when_full`], [`Pool::with_deadline`], [`Pool::with_deadline_at`],
-/// [`Pool::run_limit`] and [`Pool::min_remaining`] return one. Its own methods of these names
-/// add further options; if an option is set twice, the last one counts. The groups and scopes
-/// that it makes have its options, too.
+/// [`Pool::run_limit`] and [`Pool::min_remaining`] return a submitter. Its own methods of these
+/// names add further options. If an option is set twice, the last one counts. The groups and scopes
+/// that a submitter makes have its options, too.
 ///
 /// A submitter borrows the pool and is cheap to copy.
 ///
@@ -104,7 +104,7 @@ impl Pool {
         Submitter::new(self.core()).when_full(policy)
     }
 
-    /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission: one that
+    /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission. A task that
     /// no worker has started by then is dropped. See [`Submitter::with_deadline`].
     ///
     /// ```
@@ -118,8 +118,8 @@ impl Pool {
         Submitter::new(self.core()).with_deadline(d)
     }
 
-    /// Returns a [`Submitter`] whose tasks have their deadline at the moment `at`; otherwise as
-    /// [`with_deadline`](Pool::with_deadline). See [`Submitter::with_deadline_at`].
+    /// Returns a [`Submitter`] whose tasks have their deadline at the moment `at`. See
+    /// [`Submitter::with_deadline_at`].
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -233,11 +233,11 @@ impl<'a> Submitter<'a> {
     ///
     /// With [`do_with_deadline`](Submitter::do_with_deadline) the earlier of the two deadlines
     /// counts. [`Duration::MAX`] means no deadline, and so does a time that the clock cannot
-    /// express (292 years). With [`Duration::ZERO`] no task is ever started: `serve` accepts one if
-    /// there is space, and else refuses it as [`Saturated`](crate::Refusal::Saturated);
-    /// `do_with_deadline` accepts none, and returns [`Expired`](DeadlineError::Expired). With `serve`
-    /// a deadline
-    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// express (292 years). With [`Duration::ZERO`] no task is ever started: `serve` accepts a task
+    /// if there is space, and otherwise refuses it as [`Saturated`](crate::Refusal::Saturated);
+    /// `do_with_deadline` accepts none, and returns [`Expired`](DeadlineError::Expired). With
+    /// `serve` a deadline [takes space from the
+    /// closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// ```
     /// use std::time::Duration;
@@ -260,11 +260,11 @@ impl<'a> Submitter<'a> {
 
     /// Sets a deadline for each task at the moment `at`, whenever it is submitted.
     ///
-    /// This is [`with_deadline`](Submitter::with_deadline) with an absolute time: for a time budget that
-    /// several calls share, such as that of a request, or to hand the
-    /// [deadline](crate::task::deadline) of one pool's task to another pool. Of this option and
-    /// `with_deadline` the last one that was set counts. If `at` has passed, the deadline is now, as with
-    /// `with_deadline(Duration::ZERO)`.
+    /// This is [`with_deadline`](Submitter::with_deadline) with an absolute time. Use it for a time
+    /// budget that several calls share, such as that of a request, or to hand the
+    /// [deadline](crate::task::deadline) of one pool's task to another pool. If both this option
+    /// and `with_deadline` are set, the one that was set last counts. If `at` has passed, the
+    /// deadline is now, as with `with_deadline(Duration::ZERO)`.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -296,9 +296,9 @@ impl<'a> Submitter<'a> {
     /// [`timed_out`](crate::Stats::timed_out) when it ends. With a `with_deadline` beside it, the
     /// earlier of the two counts. This option alone does not make a queued task expire.
     ///
-    /// With [`do_with_deadline`](Submitter::do_with_deadline), the task's deadline
-    /// ([`task::deadline`](crate::task::deadline)) is the earlier of the two. The caller still waits until
-    /// its own.
+    /// With [`do_with_deadline`](Submitter::do_with_deadline),
+    /// [`task::deadline`](crate::task::deadline) returns the earlier of this deadline and the
+    /// caller's. The caller still waits until its own deadline.
     ///
     /// [`Duration::MAX`] means no limit, and so does a time that the clock cannot express (292 years).
     /// With [`Duration::ZERO`] each task is past its deadline as it starts. This option
@@ -328,20 +328,20 @@ impl<'a> Submitter<'a> {
 
     /// Sets how much time must be left until its deadline for a task to be started.
     ///
-    /// Set `d` to the time that such a task takes. An overloaded pool then does not spend its
-    /// time on tasks that would end too late. When the turn of a task comes and less than `d` is
-    /// left, it is not started: the caller of
-    /// [`do_with_deadline`](Submitter::do_with_deadline) gets it back as
-    /// [`Expired`](DeadlineError::Expired), even before the deadline, and a task that was served
+    /// Set `d` to the time that such a task takes. Then an overloaded pool spends no time on tasks
+    /// that would end too late. If less than `d` is left when the turn of a task comes, the task is
+    /// not started. The caller of [`do_with_deadline`](Submitter::do_with_deadline) gets it back as
+    /// [`Expired`](DeadlineError::Expired), even before the deadline. A task that was served
     /// through [`with_deadline`](Submitter::with_deadline) is dropped.
     ///
-    /// This option has no effect on a task without a deadline; a [`run_limit`](Submitter::run_limit) is
-    /// no such deadline.
+    /// This option has no effect on a task without a deadline. A
+    /// [`run_limit`](Submitter::run_limit) is no such deadline.
     ///
-    /// **Keep `d` below the whole time from submission to deadline.** With a longer one no task is ever
-    /// started, on an idle pool either. Each ends as `Expired`, and [`Stats::expired`](crate::Stats::expired)
-    /// grows with [`accepted`](crate::Stats::accepted). The error's text names `min_remaining`; it does not
-    /// say which of the two causes it was. If `d` is measured, limit it to a part of the deadline:
+    /// **Keep `d` below the whole time from submission to deadline.** Otherwise no task is ever
+    /// started, not even on an idle pool. Each ends as `Expired`, and
+    /// [`Stats::expired`](crate::Stats::expired) grows with [`accepted`](crate::Stats::accepted).
+    /// The error's text names `min_remaining`. It does not say whether the deadline passed or too
+    /// little time was left. If `d` is measured, limit it to a part of the deadline:
     /// `d.min(deadline / 8 * 7)` leaves an eighth of it for the way to a worker.
     ///
     /// ```
@@ -473,8 +473,8 @@ impl<'a> Submitter<'a> {
     /// Runs `f` with a [`Scope`] whose tasks have these options; see
     /// [`Pool::scope`].
     ///
-    /// A task that was accepted with a [deadline](Submitter::with_deadline) is dropped, unrun, if
-    /// no worker has started it by then. All others run.
+    /// A task that was accepted with a [deadline](Submitter::with_deadline) is dropped without
+    /// being run if no worker has started it by then. All others run.
     ///
     /// # Panics
     /// As [`Pool::scope`] does.

@@ -1,4 +1,4 @@
-//! A pool's statistics, and the two enums that settings name: `WhenFull` and `Shutdown`.
+//! A pool's statistics; and `WhenFull` and `Shutdown`, which settings use.
 
 mod policy;
 #[cfg(feature = "serde")]
@@ -90,32 +90,32 @@ pub struct Stats {
     pub timed_out: u64,
     /// The submissions that `refused` counts, by reason.
     pub refusals: RefusalCounts,
-    /// Workers that run a task that no caller waits for any more: its caller left at the deadline,
-    /// its group or handle was cancelled, its handle was dropped, or it is past a deadline of its
-    /// own ([`with_deadline`](crate::Submitter::with_deadline),
-    /// [`run_limit`](crate::Submitter::run_limit)). `running` counts them, too. Dropping the pool
-    /// does not wait for them.
+    /// Workers whose task is abandoned: no caller waits for it. The task's caller left at the
+    /// deadline, its group or handle was cancelled, its handle was dropped, or it is past a
+    /// deadline of its own ([`with_deadline`](crate::Submitter::with_deadline),
+    /// [`run_limit`](crate::Submitter::run_limit)). `running` counts these workers, too. Dropping
+    /// the pool does not wait for them.
     pub abandoned: usize,
     /// Submissions that wait for space now, threads and futures: see [`WhenFull::Block`],
     /// [`WhenFull::BlockFor`] and [`serve_async`](crate::Awaitable::serve_async).
     pub waiting: usize,
-    /// How long the task that runs for longest has been running, since its start. `None` if none
-    /// runs, or the pool does not [track ages](crate::Builder::track_ages).
+    /// The time for which the task that has run for longest has been running. `None` if no task
+    /// runs, or if the pool does not [track ages](crate::Builder::track_ages).
     pub longest_running: Option<Duration>,
-    /// How long ago the oldest queued task was submitted. `None` if none is queued, or the pool
-    /// does not [track ages](crate::Builder::track_ages).
+    /// The time since the oldest queued task was submitted. `None` if no task is queued, or if the
+    /// pool does not [track ages](crate::Builder::track_ages).
     pub oldest_queued: Option<Duration>,
     /// Accepted tasks that wait for a worker now.
     pub queued: usize,
     /// Workers that have a task now, and those whose task has just ended and is not counted yet. A
     /// worker in a hook that has no task is neither here nor in `idle`.
     pub running: usize,
-    /// Workers that exist now. A thread that has ended its work is no worker any more, while the
-    /// destructors of its thread-local values may still run. [`ShutdownReport::is_clean`] says that
-    /// all threads have ended.
+    /// Workers that exist now. A thread that has ended its work is no worker, although the
+    /// destructors of its thread-local values may still run. A clean report
+    /// ([`ShutdownReport::is_clean`]) says that all threads have ended.
     pub workers: usize,
-    /// Workers that exist now and have no task, except those in a start or stop hook and those that
-    /// end. One that looks for a queued task counts.
+    /// Workers that exist now and have no task. Those in a start or stop hook, and those that are
+    /// ending, do not count. A worker that looks for a queued task counts.
     pub idle: usize,
     /// The largest number of workers that have existed at once.
     pub peak_workers: usize,
@@ -131,9 +131,9 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Returns every figure under its name, in the order of the table: each part below its sum.
-    /// Taken apart without `..`, so that a new one cannot be left out of the table. An age is there
-    /// if it is tracked.
+    /// Returns every figure under its name, in the order of the table: each part below its sum. It
+    /// names all fields, without `..`, so that a new field cannot be left out. An age is in the
+    /// table only if it is tracked.
     fn rows(self) -> Vec<(String, String)> {
         let Self {
             accepted,
@@ -290,7 +290,7 @@ impl RefusalCounts {
     }
 }
 
-/// The state of one worker at the moment of the snapshot.
+/// The state of one worker when the snapshot was taken.
 ///
 /// [`Pool::workers`](crate::Pool::workers) returns one for every worker that exists, and
 /// [`ShutdownReport::stragglers`] holds one for every worker that had not ended. With the feature
@@ -328,14 +328,14 @@ pub struct WorkerSnapshot {
     pub label: Option<&'static str>,
     /// `true` if no caller waits for that task any more: see [`Stats::abandoned`].
     pub abandoned: bool,
-    /// How long ago that task's deadline passed, if it is abandoned for that: its caller left at
-    /// its deadline, or the task is past a deadline of its own
+    /// The time since that task's deadline passed, if it is abandoned for that reason: its caller
+    /// left at its deadline, or the task is past a deadline of its own
     /// ([`with_deadline`](crate::Submitter::with_deadline),
-    /// [`run_limit`](crate::Submitter::run_limit)). `None` where no deadline passed, as in a
-    /// cancelled group.
+    /// [`run_limit`](crate::Submitter::run_limit)). `None` if no deadline passed, as in a cancelled
+    /// group.
     pub abandoned_for: Option<Duration>,
-    /// How long its task has been running, since its start. `None` if it runs none, or the pool
-    /// does not [track ages](crate::Builder::track_ages).
+    /// The time for which its task has been running. `None` if it runs no task, or if the pool does
+    /// not [track ages](crate::Builder::track_ages).
     pub running_for: Option<Duration>,
     /// How many tasks the worker has finished.
     pub tasks: u64,

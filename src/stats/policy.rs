@@ -1,4 +1,5 @@
-//! The two enums that settings name, `WhenFull` and `Shutdown`, and the words for them.
+//! The enums `WhenFull` and `Shutdown`, and the words that stand for their values in a settings
+//! file.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,9 +21,9 @@ use crate::error::ParseSettingError;
 /// All submissions of a pool that wait for space wait in one line: blocked threads, and futures of
 /// [`serve_async`](crate::Awaitable::serve_async), which waits whatever the policy. They get space
 /// in the order in which they came, whether or not their threads or futures run meanwhile. A later
-/// submission takes space before them only if it was under way when they began to wait. One that
-/// must not wait leaves them what space there is, and is refused only if every worker was busy and
-/// the queue full at one moment.
+/// submission takes space before them only if it was under way when they began to wait. A
+/// submission that must not wait leaves the space to them. It is refused only if at one moment
+/// every worker was busy and the queue was full.
 ///
 /// # Examples
 ///
@@ -185,8 +186,8 @@ pub enum Shutdown {
 }
 
 impl Shutdown {
-    /// Returns the mode as a number. A stricter mode has a higher one. None has 0, which stands for
-    /// an open pool.
+    /// Returns the mode as a number. A stricter mode has a higher number. No mode has the number 0,
+    /// which stands for an open pool.
     pub(crate) const fn rank(self) -> u8 {
         match self {
             Self::Drain => 1,
