@@ -43,8 +43,8 @@ use std::time::Duration;
 ///
 /// # Results
 ///
-/// If the tasks send their results through a channel, they arrive in the order in which the tasks
-/// end. To put them in the order of the submissions, send a number with each:
+/// If the tasks send their results through a channel, the results arrive in the order in which the
+/// tasks end. To put them in the order of the submissions, send a number with each result:
 ///
 /// ```
 /// use std::sync::mpsc;
@@ -167,9 +167,9 @@ impl Group {
         Awaitable::new(&self.core, Some(&self.members), self.extras)
     }
 
-    /// Blocks until no task of the group is pending. It returns if no task was pending at one
-    /// moment of the call. Tasks that other threads submit after that moment do not matter. (A task
-    /// with a handle counts here until the handle is ready.)
+    /// Blocks until no task of the group is pending. If no task was pending at one moment of the
+    /// call, the call returns, even if other threads submit tasks after that moment. (A task with a
+    /// handle counts here until the handle is ready.)
     ///
     /// By then all tasks have ended and are counted, their workers are free, and a
     /// [`Handle`](crate::Handle) to one of them is ready. The thread that discarded a task may still
@@ -354,9 +354,9 @@ impl Group {
     /// their [`Handle`](crate::Handle), by a shutdown, or because of their
     /// [deadline](crate::Submitter::with_deadline).
     ///
-    /// A group has this one count for all of them. The pool counts those past their deadline as
-    /// [`Stats::expired`](crate::Stats::expired), also if they are cancelled after it, and the
-    /// others as [`Stats::discarded`](crate::Stats::discarded).
+    /// This one count covers all of these tasks. The pool counts those past their deadline as
+    /// [`Stats::expired`](crate::Stats::expired), also if they are cancelled after it. It counts
+    /// the others as [`Stats::discarded`](crate::Stats::discarded).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -22,9 +22,9 @@ use std::time::Duration;
 /// There are three ways to submit work. [`serve`](Pool::serve) hands a closure to a worker and
 /// returns. [`do_with_deadline`](Pool::do_with_deadline) runs a closure on a worker and waits for
 /// its value, at most until a deadline. [`awaitable`](Pool::awaitable) makes `serve` return a
-/// [`Handle`](crate::Handle), a future of the value. When every worker is busy and the queue is full,
-/// each of these calls is refused, and the error holds the closure; or it waits for space, if
-/// [`WhenFull`](crate::WhenFull) says so. A pool has no queue unless
+/// [`Handle`](crate::Handle), a future of the value. If every worker is busy and the queue is full,
+/// the call is refused, and its error holds the closure. With another
+/// [`WhenFull`](crate::WhenFull), the call waits for space instead. A pool has no queue unless
 /// [`Builder::queue_capacity`] gives it one. To share a pool, put it into an [`Arc`].
 ///
 /// # Dropping a pool
@@ -40,9 +40,10 @@ use std::time::Duration;
 /// **If abandoned tasks keep all workers busy, the drop does not wait for queued tasks either**, those
 /// of plain `serve` included: they run later, or are lost if the process exits before.
 ///
-/// The drop does not wait at all after a [`shutdown`](Pool::shutdown) that waited and reported
-/// stragglers, because that call has said how long to wait; on a worker of the pool itself; and inside
-/// the drop of a value that a [discarded task](#discarded-tasks) of the pool captured.
+/// In three cases the drop does not wait at all: after a [`shutdown`](Pool::shutdown) that waited
+/// and reported stragglers, because that call has said how long to wait; on a worker of the pool
+/// itself; and inside the drop of a value that a [discarded task](#discarded-tasks) of the pool
+/// captured.
 ///
 /// # Discarded tasks
 ///
@@ -179,9 +180,9 @@ impl Pool {
     /// queue, starting a thread, the hand-off, and running. [`Duration::ZERO`] gives the closure
     /// back at once. [`Duration::MAX`] waits as long as it takes.
     ///
-    /// If no worker has started the closure by the deadline, it comes back, and has not run. If a
-    /// worker has started it, this call returns, the closure runs on, and its worker stays
-    /// busy until it ends. The closure can ask
+    /// If no worker has started the closure by the deadline, the closure comes back without having
+    /// run. If a worker has started it, this call returns, but the closure runs on, and its worker
+    /// stays busy until it ends. The closure can ask
     /// [`task::is_cancelled`](crate::task::is_cancelled) whether its caller has left.
     ///
     /// Neither a small closure nor the value costs an
@@ -296,7 +297,8 @@ impl Pool {
     ///
     /// # Panics
     /// If `f` or one of the tasks panics, this call panics with the same payload once all tasks
-    /// have ended. If several panic, the payload is `f`'s, otherwise that of the first task.
+    /// have ended. If `f` panicked, it is `f`'s payload, and otherwise that of the first task that
+    /// panicked.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(2)?;
@@ -443,8 +445,8 @@ impl Pool {
     /// that task's worker among the stragglers. It also returns at once inside the drop of a value that
     /// a [discarded task](Pool#discarded-tasks) of this pool captured.
     ///
-    /// `timeout` does not bound destructors: those of thread-local values that tasks left behind, and
-    /// those of values that discarded tasks captured, which run on the calling thread.
+    /// `timeout` does not bound destructors, neither those of thread-local values that tasks left
+    /// behind, nor those of values that discarded tasks captured, which run on the calling thread.
     ///
     /// ```
     /// use lazypool::{Pool, Shutdown};

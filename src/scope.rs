@@ -1,9 +1,8 @@
 //! Scopes, whose tasks may borrow from the caller.
 //!
-//! They are sound for the reasons that make [`std::thread::scope`] sound. The types are invariant
-//! in both lifetimes. `'scope` is a lifetime that the caller cannot choose, and the call that has
-//! it returns only after every task has ended. User code cannot skip that wait: not if it leaks a
-//! handle, and not if the body panics.
+//! They are sound for the same reasons as [`std::thread::scope`]. The types are invariant in both
+//! lifetimes. The caller cannot choose the lifetime `'scope`. The call returns only after every
+//! task has ended. User code cannot skip that wait, not even if the body panics.
 
 use crate::engine::core::Core;
 use crate::engine::request::{Extras, SubmitOptions};
@@ -105,8 +104,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     core: Arc<Core>,
     inner: Inner,
     extras: Extras,
-    /// The scope was opened on a worker of the pool. That worker waits for each task, even if the
-    /// task is submitted by another thread.
+    /// `true` if the scope was opened on a worker of the pool. That worker waits for each task,
+    /// even if another thread submits the task.
     on_worker: bool,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -125,14 +124,14 @@ impl fmt::Debug for Scope<'_, '_> {
 
 struct Scoped<F> {
     inner: *const Inner,
-    /// The closure. Not an `F`, because `run` takes this struct as an argument. With an `F`, that
-    /// would promise that the data which the closure borrows live until `run` returns.
+    /// The closure. It is not a plain `F`, because `run` takes this struct as an argument. With an
+    /// `F`, that would promise that the data which the closure borrows live until `run` returns.
     f: MaybeUninit<F>,
 }
 
 // SAFETY: `F` is `Send`. `Scope::serve` adds the task to the scope, and `scope` does not return
-// before each of its tasks has ended. A task ends after its closure, and so all that it borrows,
-// has been dropped.
+// before each of its tasks has ended. A task ends after its closure has been dropped, and so after
+// all of its borrows.
 unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
     const MUST_RUN: bool = true;
 
