@@ -22,10 +22,10 @@ use std::time::Duration;
 /// There are three ways to submit work. [`serve`](Pool::serve) hands a closure to a worker and
 /// returns. [`do_with_deadline`](Pool::do_with_deadline) runs a closure on a worker and waits for
 /// its value, at most until a deadline. [`awaitable`](Pool::awaitable) makes `serve` return a
-/// [`Handle`](crate::Handle), a future of the value. If every worker is busy and the queue is full,
-/// the call is refused, and its error holds the closure. With another
-/// [`WhenFull`](crate::WhenFull), the call waits for space instead. A pool has no queue unless
-/// [`Builder::queue_capacity`] gives it one. To share a pool, put it into an [`Arc`].
+/// [`Handle`](crate::Handle), a future of the value. If every worker is busy and the queue is full, the
+/// call is refused, and its error holds the closure. [`WhenFull`](crate::WhenFull) can make it wait for
+/// space instead. A pool has no queue unless [`Builder::queue_capacity`] gives it one. To share a
+/// pool, put it into an [`Arc`].
 ///
 /// # Dropping a pool
 ///
@@ -40,10 +40,9 @@ use std::time::Duration;
 /// **If abandoned tasks keep all workers busy, the drop does not wait for queued tasks either**, those
 /// of plain `serve` included: they run later, or are lost if the process exits before.
 ///
-/// In three cases the drop does not wait at all: after a [`shutdown`](Pool::shutdown) that waited
-/// and reported stragglers, because that call has said how long to wait; on a worker of the pool
-/// itself; and inside the drop of a value that a [discarded task](#discarded-tasks) of the pool
-/// captured.
+/// In three cases the drop does not wait: after a [`shutdown`](Pool::shutdown) that waited and reported
+/// stragglers, because that call has said how long to wait; on a worker of the pool itself; and inside
+/// the drop of a value that a [discarded task](#discarded-tasks) of the pool captured.
 ///
 /// # Discarded tasks
 ///
@@ -180,10 +179,10 @@ impl Pool {
     /// queue, starting a thread, the hand-off, and running. [`Duration::ZERO`] gives the closure
     /// back at once. [`Duration::MAX`] waits as long as it takes.
     ///
-    /// If no worker has started the closure by the deadline, the closure comes back without having
-    /// run. If a worker has started it, this call returns, but the closure runs on, and its worker
-    /// stays busy until it ends. The closure can ask
-    /// [`task::is_cancelled`](crate::task::is_cancelled) whether its caller has left.
+    /// If no worker has started the closure by the deadline, the closure comes back unrun. If a worker
+    /// has started it, this call returns, but the closure runs on, and its worker stays busy until it
+    /// ends. The closure can ask [`task::is_cancelled`](crate::task::is_cancelled) whether its caller
+    /// has left.
     ///
     /// Neither a small closure nor the value costs an
     /// [allocation](crate::docs::guarantees#closures-without-an-allocation).
@@ -297,8 +296,7 @@ impl Pool {
     ///
     /// # Panics
     /// If `f` or one of the tasks panics, this call panics with the same payload once all tasks
-    /// have ended. If `f` panicked, it is `f`'s payload, and otherwise that of the first task that
-    /// panicked.
+    /// have ended. `f`'s payload comes before those of tasks, and the first task's before others'.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(2)?;
