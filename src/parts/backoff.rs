@@ -186,8 +186,8 @@ impl AdaptiveSpin {
     /// Calls `look` until it finds something. Returns `None` when it is time to sleep: at the end
     /// of the spin, or at once if `stop` returns `true`.
     ///
-    /// The first look does not count as a spin. What it finds was there already, perhaps since the
-    /// thread slept.
+    /// The first look does not count as a spin. If it finds something, that was there already,
+    /// perhaps since the thread slept.
     #[inline]
     pub(crate) fn look_for<T>(
         &self,
