@@ -163,8 +163,10 @@ impl Drop for Owner {
 impl Pending {
     /// Returns the reference of a task that is inside already.
     ///
-    /// # Safety|+The task stays inside until [`end`](Self::end) or [`leave`](Self::leave) of this
-    /// reference. If there is another reference to the task, it is not used after that.
+    /// # Safety
+    ///
+    /// The task stays inside until [`end`](Self::end) or [`leave`](Self::leave) of this reference.
+    /// If there is another reference to the task, it is not used after that.
     #[inline]
     pub(crate) unsafe fn of(members: &Arc<Members>) -> Self {
         // SAFETY: the address of a value in an `Arc` is not null.

@@ -66,9 +66,11 @@ impl Release {
 
 /// A unit of work before its type is erased.
 ///
-/// # Safety|+The job may be sent to another thread. All that it borrows lives until the job has run
-/// or has been discarded there. So it is `Send + 'static`, or the code that makes the job waits for
-/// its end.
+/// # Safety
+///
+/// The job may be sent to another thread. All that it borrows lives until the job has run or has
+/// been discarded there. So it is `Send + 'static`, or the code that makes the job waits for its
+/// end.
 pub(crate) unsafe trait Job: Sized {
     /// Runs the job, calls `end`, and releases the waiter. Never unwinds.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);

@@ -258,8 +258,8 @@ impl WaitNode {
         let node = unsafe { &*this };
         node.alive.touch();
         let done: *const AtomicU32 = &node.done;
-        // ORDERING: C4, C5: on failure, acquires what the handle did before it left.|+SAFETY: the
-        // node is alive at each step, as above.
+        // ORDERING: C4, C5: on failure, acquires what the handle did before it left.
+        // SAFETY: the node is alive at each step, as above.
         let step = |from, to, order| unsafe {
             (*done).compare_exchange(from, to, order, Ordering::Acquire)
         };

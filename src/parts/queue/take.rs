@@ -12,7 +12,8 @@ impl<T> Queue<T> {
     pub(crate) fn take(&self, position: u64) -> Option<T> {
         let at = self.at(position);
         // This waits while another thread holds the cell: that thread may be a shutdown that puts
-        // the task back.|+SAFETY: this thread holds the cell, which was `Full`.
+        // the task back.
+        // SAFETY: this thread holds the cell, which was `Full`.
         self.hold_full(position).then(|| unsafe { at.take() })
     }
 
@@ -39,8 +40,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes out the first `wanted` task at `from` or behind it, and moves `from` past that task.
-    /// Returns `None` once no such task is left.
+    /// Takes out the first `wanted` task at the position `from` or a later one, and moves `from`
+    /// past that task. Returns `None` once no such task is left.
     #[must_use]
     pub(crate) fn take_wanted(&self, from: &mut u64, wanted: impl Fn(&T) -> bool) -> Option<T> {
         let head = self.load_head();

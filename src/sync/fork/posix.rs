@@ -27,9 +27,9 @@ extern "C" fn in_child() {
 
 /// Registers the handler before `main`. A child runs its handlers in the order of their
 /// registration. So handlers of the program find that the generation has grown, unless a
-/// constructor of the program has registered a handler before this one.|+SAFETY: the system calls
-/// the functions in this section, with C's calling convention, as it loads the program.
-// it loads the program.
+/// constructor of the program has registered a handler before this one.
+// SAFETY: the system calls the functions in this section, with C's calling convention, as it loads
+// the program.
 #[used]
 #[cfg_attr(target_vendor = "apple", link_section = "__DATA,__mod_init_func")]
 #[cfg_attr(not(target_vendor = "apple"), link_section = ".init_array")]
@@ -55,7 +55,8 @@ pub(crate) fn watch() {
     // The declaration above is that of POSIX.
     let failed = unsafe { pthread_atfork(None, None, Some(in_child)) };
     // The call fails if memory is short. Then the next pool tries again. It also tries again if the
-    // system has not called `before_main`.|+ORDERING: M1: releases the registration.
+    // system has not called `before_main`.
+    // ORDERING: M1: releases the registration.
     WATCHED.store(failed == 0, Ordering::Release);
 }
 
