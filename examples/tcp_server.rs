@@ -32,7 +32,10 @@ fn main() -> Outcome<ExitCode> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
         [] => serve("127.0.0.1:7878", Limits::DEFAULT),
-        [address, limits @ ..] => serve(address, Limits::parse(limits)?),
+        [address, limits @ ..] if !address.starts_with('-') => {
+            serve(address, Limits::parse(limits)?)
+        }
+        _ => Err("usage: tcp_server [ADDRESS [KEY=VALUE]...]".into()),
     }
 }
 

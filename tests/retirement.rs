@@ -253,7 +253,7 @@ fn activity_of_others(d: Duration) -> (u64, u64) {
     )
 }
 
-/// An idle pool uses no CPU time. If no worker can expire, no timer wakes a thread. See
+/// Law 11: an idle pool uses no CPU time. If no worker can expire, no timer wakes a thread. See
 /// JDK-8065320, rayon 642, surrealdb 6979.
 #[cfg(target_os = "linux")]
 #[test]
@@ -291,8 +291,8 @@ fn law11_an_idle_pool_sleeps() {
     });
 }
 
-/// With the default timeout, workers can expire. Even then an idle pool uses very little CPU time
-/// and hardly wakes.
+/// Law 11: with the default timeout, workers can expire. Even then an idle pool uses very little
+/// CPU time and hardly wakes.
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_expiring_pool_hardly_wakes() {
@@ -310,8 +310,8 @@ fn law11_an_expiring_pool_hardly_wakes() {
     });
 }
 
-/// While a thread takes the registry's lock without a pause, only one worker tries to sweep. Once,
-/// all of them tried every half millisecond, and together kept that thread off the CPUs.
+/// Law 11: while a thread takes the registry's lock without a pause, only one worker tries to sweep.
+/// Once, all of them tried every half millisecond, and together kept that thread off the CPUs.
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_one_worker_waits_for_the_registrys_lock() {
@@ -331,8 +331,8 @@ fn law11_one_worker_waits_for_the_registrys_lock() {
     });
 }
 
-/// An idle pool sleeps even if the limit was lowered to `min_workers` before any sweep, which then
-/// has nothing to do.
+/// Law 11: an idle pool sleeps even if the limit was lowered to `min_workers` before any sweep,
+/// which then has nothing to do.
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_idle_pool_below_its_former_limit_sleeps() {

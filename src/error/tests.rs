@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::rc::Rc;
+use std::thread;
 
 use super::*;
 use crate::stats::RefusalCounts;
@@ -353,6 +354,20 @@ fn message_reads_both_kinds_of_text_and_no_other() {
     // The text of a payload that is itself a box is not read.
     let boxed: Box<dyn Any + Send> = Box::new("inner");
     assert_eq!(message(Box::new(boxed)), None);
+}
+
+#[test]
+fn a_shared_panic_can_be_read_from_other_threads() {
+    let opaque = Panic::new(Box::new(Cell::new(1)));
+    let text = Panic::new(Box::new("boom"));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                assert_eq!(opaque.message(), None);
+                assert_eq!(text.message().as_deref(), Some("boom"));
+            });
+        }
+    });
 }
 
 #[test]

@@ -135,7 +135,7 @@ when_full = "Block" => when_full: "Block" is not allowed
 when_full = "block:10" => when_full: "block:10" is not allowed (a number needs a unit
 when_full = "block:" => when_full: "block:" is not allowed (it is empty)
 when_full = "block:0s" => when_full: "block:0s" is not allowed (a wait of zero is no wait: "refuse")
-when_full = "block:forever" => "block:forever" is not allowed (it has no number; for no limit write "never")
+when_full = "block:forever" => when_full: "block:forever" is not allowed (it has no number; for no limit write "never")
 shutdown_on_drop = "abort" => shutdown_on_drop: "abort" is not allowed; allowed: drain, discard, cancel
 thread_name = "a\u0000b" => thread_name is empty or contains a NUL byte; allowed: any other text
 thread_name = "" => thread_name is empty or contains a NUL byte; allowed: any other text
@@ -143,7 +143,7 @@ idle_timeout = "10" => idle_timeout: "10" is not a duration such as "250ms": a n
 idle_timeout = "-1s" => idle_timeout: "-1s" is not a duration
 idle_timeout = "" => idle_timeout: "" is not a duration
 idle_timeout = "Never" => idle_timeout: "Never" is not a duration
-idle_timeout = "forever" => "forever" is not a duration such as "250ms": it has no number; for no limit write "never"
+idle_timeout = "forever" => idle_timeout: "forever" is not a duration such as "250ms": it has no number; for no limit write "never"
 shutdown_timeout = "5 parsecs" => shutdown_timeout: "5 parsecs" is not a duration
 "#;
 
@@ -165,7 +165,7 @@ fn a_bad_value_is_an_error_that_names_its_key() {
     };
     for (key, errors, expected) in rows(BAD) {
         for error in errors {
-            assert!(error.contains(expected), "{expected}: {error}");
+            assert!(error.contains(expected), "{key}, {expected}: {error}");
             assert!(!error.contains(&format!("{key}: {key}: ")), "{error}");
         }
     }
@@ -229,8 +229,9 @@ fn a_limit_to_blocking_stands_behind_the_word() {
         let toml = format!("when_full = \"{word}\"");
         for settings in parse(&toml, &format!("when_full: {word}"), &json) {
             assert_eq!(settings.when_full, expected);
-            let toml_again = toml::to_string(&settings).unwrap();
-            assert!(toml_again.contains(&toml), "{toml_again}");
+            let written = toml::to_string(&settings).unwrap();
+            assert!(written.contains(&toml), "{written}");
+            assert_eq!(toml::from_str::<PoolSettings>(&written).unwrap(), settings);
         }
     }
 }

@@ -98,6 +98,18 @@ fn every_line_of_the_table_is_equally_wide() {
 }
 
 #[test]
+fn the_table_names_figures_as_the_fields_are_named() {
+    let debug = format!("{:?}", sample());
+    for line in sample().to_string().lines() {
+        let mut words = line.split_whitespace();
+        let (name, figure) = (words.next().unwrap(), words.next().unwrap());
+        let name = name.trim_start_matches("refusals.");
+        assert!(debug.contains(&format!("{name}: {figure}")), "{line}");
+        assert_eq!(words.next(), None);
+    }
+}
+
+#[test]
 fn the_table_shows_ages_that_are_tracked() {
     let stats = Stats {
         longest_running: Some(Duration::from_millis(1500)),
@@ -251,6 +263,15 @@ mod serialized {
                 "workers": 8, "idle": 7, "peak_workers": 16,
                 "spawned": 20, "retired": 13, "spawn_failures": 1, "hook_panics": 2,
             })
+        );
+    }
+
+    #[test]
+    fn they_keep_the_order_of_their_fields() {
+        let text = serde_json::to_string(&sample().refusals).unwrap();
+        assert_eq!(
+            text,
+            r#"{"saturated":7,"closed":2,"cancelled":1,"spawn_failed":0,"on_worker":0,"forked":0,"expired":2,"group_full":0}"#
         );
     }
 
