@@ -225,12 +225,11 @@ impl Builder {
     /// Sets how dropping the pool shuts it down, and the longest time that the drop waits.
     ///
     /// The default is [`Shutdown::Drain`] and [`Duration::MAX`]: the drop waits until every
-    /// accepted task has run. It does not wait for [abandoned](crate::Stats::abandoned) tasks: one
-    /// whose caller left at its deadline, that was cancelled, or that is past a deadline of its
-    /// own. **If such tasks keep all workers busy, the drop does not wait for queued tasks
-    /// either**, and they are lost if the process exits before a worker is free. A drop that
-    /// follows a [`shutdown`](crate::Pool::shutdown) whose report had stragglers does not wait
-    /// again.
+    /// accepted task has run. It does not wait for an [abandoned](crate::Stats::abandoned) task:
+    /// its caller left at the deadline, it was cancelled, or it is past a deadline of its own. **If
+    /// such tasks keep all workers busy, the drop does not wait for queued tasks either**, and they
+    /// are lost if the process exits before a worker is free. A drop that follows a
+    /// [`shutdown`](crate::Pool::shutdown) whose report had stragglers does not wait again.
     ///
     /// **A pool in a `static` is never dropped**, so this setting has no effect on it. When `main`
     /// returns, the process ends, even if tasks are still running. Shut the pool down before `main`

@@ -284,7 +284,8 @@ mod tests {
     #[test]
     fn no_word_that_all_read_has_a_neighbor_that_is_written() {
         assert_eq!(align_of::<Core>() % LINE, 0);
-        // Each of these fills whole lines, so a field after it begins a new line.
+        // The size of each of these types is a multiple of a cache line, so the next field begins a
+        // line.
         let whole = [
             size_of::<Env>(),
             size_of::<Queue<Task>>(),

@@ -1,11 +1,12 @@
-//! Saturation: the proof that there was no space. It is needed before a submission is refused.
+//! Saturation: proves that the pool had no space, before a submission is refused for lack of space.
 //!
-//! Claim V has the proof. In short: no entry was pushed between the first reading and the last, so
-//! both rings stayed empty. So each worker without a task was on the bench or in a count, and the
-//! second reading finds no worker there. A queue that was found full between two equal readings of
-//! `head` was full then.
+//! Claim V has the proof. In short: the submission reads the numbers of pushes into both rings,
+//! finds both rings empty, and reads the numbers again. If the numbers are equal, no entry was
+//! pushed, so both rings stayed empty. A worker without a task was then on the bench or in a count
+//! in flight. The submission looks there, and finds no worker. The queue was full at the same time
+//! if it is found full between two equal readings of `head`.
 //!
-//! The proof itself only reads: a saturated pool refuses without moving a cache line.
+//! The proof only reads: a saturated pool refuses a task without taking a cache line from a worker.
 //!
 //! If a worker was claimed by affinity, its entry stays in the ready ring while the worker is busy,
 //! so the ring is not empty. The submission then takes the entry out and tries again.

@@ -196,9 +196,10 @@ fn a_wait_for_a_step_of_another_ends_in_sleeps() {
     assert_eq!(backoff.0, u32::MAX);
 }
 
-/// Law 20: a thread whose step is waited for gets the core even if the waiting thread has a higher
-/// priority, which `yield_now` respects. (By default Linux takes the core from such a thread for 50
-/// ms of each second.)
+/// Law 20: a thread that waits for another thread's step gives its core to that thread, even if
+/// that thread has a lower priority. `yield_now` does not do this. (By default, Linux takes the
+/// core from a real-time thread for 50 ms of each second, so the wait would end without this, too,
+/// but late.)
 #[cfg(all(target_os = "linux", not(miri)))]
 #[test]
 fn a_step_of_a_thread_of_lower_priority_on_the_same_core_is_awaited() {

@@ -89,7 +89,8 @@ impl InFlight {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl InFlight {
-    /// Returns the counts awake, notified and returning, for the judge of shuttle's scenarios.
+    /// Returns the counts `awake`, `notified` and `returning`. The checks of shuttle's scenarios
+    /// read them.
     #[cfg(lazypool_shuttle)]
     pub(crate) fn figures(&self) -> [u64; 3] {
         let counts = self.see().0;

@@ -149,10 +149,10 @@ impl<T, A> Line<T, A> {
         lock(&self.list).is_served
     }
 
-    /// Submits the first task by `attempt`, again and again until an attempt finds no space, as the
-    /// module's doc says. Wakes the owner of each answered entry that is a thread. If an owner is a
-    /// future, stops and returns its waker. The caller then calls this again, and calls all wakers
-    /// last, because they are user code.
+    /// Submits the waiting tasks in order, each by a call of `attempt`, until an attempt finds no
+    /// space. (The module's doc has the rules.) Wakes the owner of an answered entry if it is a
+    /// thread. If it is a future, stops and returns its waker. The caller then calls this again,
+    /// and calls all wakers last, because they are user code.
     #[cold]
     pub(crate) fn serve(&self, mut attempt: impl FnMut(&mut T) -> Option<A>) -> Option<Waker> {
         let mut waker = None;

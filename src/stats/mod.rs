@@ -125,8 +125,8 @@ pub struct Stats {
     pub retired: u64,
     /// How often the OS could not create a thread for a worker.
     pub spawn_failures: u64,
-    /// Panics in the hooks `on_worker_start`, `on_worker_stop`, `around` and `on_panic`, and in the
-    /// code of `metrics` recorders and `tracing` subscribers that the pool calls on its own behalf.
+    /// Panics in the hooks `on_worker_start`, `on_worker_stop`, `around` and `on_panic`; and in
+    /// `metrics` recorders and `tracing` subscribers when the pool itself calls them.
     pub hook_panics: u64,
 }
 

@@ -59,8 +59,8 @@ impl Watch {
     }
 }
 
-/// Emits an event of a pool, with its panics contained and counted like a hook's. Empty without
-/// `tracing`.
+/// Emits an event of a pool. A panic of the subscriber is caught, and counted like a panic of a
+/// hook. Without the feature `tracing`, this expands to nothing.
 macro_rules! event {
     ($env:expr, $($field:tt)*) => {
         #[cfg(feature = "tracing")]
