@@ -11,7 +11,7 @@ use crate::parts::backoff::Backoff;
 use crate::parts::completion::{is_queued, Shared, WaitNode, Waited};
 use crate::parts::deadline::{Deadline, Until};
 use crate::parts::members::Ended;
-use crate::sync::{exposed, Arc, Ordering};
+use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
 use crate::work::job::{End, Job, NeverRan, Release, Task};
@@ -21,15 +21,14 @@ use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
 use std::time::Duration;
 
-enum CallOutcome<R> {
-    Ran(Result<R, Payload>),
-    /// The task never started: a shutdown discarded it, or too little time was left until its
-    /// deadline when its turn came.
-    Unrun(Task, SubmitError),
-}
+/// A task that never started: a shutdown discarded it, or too little time was left until its
+/// deadline when its turn came.
+type Unstarted = (Task, SubmitError);
 
-/// A caller's node, with the place for the outcome. The node also stores the task's times.
-type Waiter<R> = Shared<CallOutcome<R>, Option<Times>>;
+/// A caller's node, with the place for the outcome, for the task's times, and for a task that comes
+/// back unstarted. That task is not a part of the outcome, so that the outcome stays small and
+/// shares a cache line with the word that the caller polls.
+type Waiter<R> = Shared<Result<R, Payload>, (Option<Times>, UnsafeCell<Option<Unstarted>>)>;
 
 /// The task of a caller that waits. A `WaitJob` exists until the task is started, discarded or
 /// taken back. Until then the caller waits, so `waiter` is valid.
@@ -57,7 +56,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         waiter.node.alive.touch();
         Options {
             label: waiter.node.label,
-            times: waiter.more,
+            times: waiter.more.0,
             ..stored
         }
     }
@@ -86,7 +85,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
             // The outcome is written only now, because the caller polls the node's cache line: each
             // earlier write would move that line between the cores once more. SAFETY: the decision
             // is won, so the caller waits for `done`.
-            let answered = unsafe { Shared::answer(waiter, Some(CallOutcome::Ran(result))) };
+            let answered = unsafe { Shared::answer(waiter, Some(result)) };
             drop(answered.release());
         }
     }
@@ -100,10 +99,14 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
             NeverRan::Expired => SubmitError::Expired,
             _ => SubmitError::Refused(Refusal::Closed),
         };
-        let outcome = CallOutcome::Unrun(Task::new(Submitted::default(), (), self), why);
+        let task = Task::new(Submitted::default(), (), self);
+        // SAFETY: the caller waits for `done`.
+        let answered = unsafe {
+            ((*waiter).more.1).with_mut(|place| *place = Some((task, why)));
+            Shared::answer(waiter, None)
+        };
         Release {
-            // SAFETY: the caller waits for `done`.
-            caller: Some(unsafe { Shared::answer(waiter, Some(outcome)) }),
+            caller: Some(answered),
             ..Release::default()
         }
     }
@@ -151,7 +154,7 @@ where
     R: Send + 'static,
 {
     // Padded: the waiter shares no cache line with other variables of this thread.
-    let waiter = CachePadded::new(Waiter::new(extras.label, times));
+    let waiter = CachePadded::new(Waiter::new(extras.label, (times, UnsafeCell::new(None))));
     let task = erase(&core.env, &waiter, f);
     let wait = || wait_for(core, &waiter.node, task, deadline, extras);
     let (task, why) = match exposed(wait) {
@@ -159,12 +162,12 @@ where
         CallEnd::Back(task, why) => (task, why),
         CallEnd::Outcome => {
             // SAFETY: this is the caller, and it has seen `done`.
-            match unsafe { waiter.take() }.expect("written before `done` is raised") {
-                CallOutcome::Ran(result) => {
-                    return result.map_err(|payload| DeadlineError::Panicked(Panic::new(payload)));
-                }
-                CallOutcome::Unrun(task, why) => (task, why),
+            if let Some(result) = unsafe { waiter.take() } {
+                return result.map_err(|payload| DeadlineError::Panicked(Panic::new(payload)));
             }
+            // SAFETY: as above.
+            let back = waiter.more.1.with_mut(|place| unsafe { (*place).take() });
+            back.expect("an outcome, or the task")
         }
     };
     // SAFETY: the task that comes back is the one made by `erase` above, of these types.
@@ -178,7 +181,7 @@ where
 fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, f: F) -> Task {
     let job = WaitJob {
         waiter,
-        has_options: waiter.node.label.is_some() || waiter.more.is_some(),
+        has_options: waiter.node.label.is_some() || waiter.more.0.is_some(),
         f,
     };
     Task::new(Submitted::now(env), (), job)

@@ -15,13 +15,13 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::task::Waker;
 
-/// The shared memory. `X` is all else that the task needs. The node comes first, so that a small
-/// outcome is on the cache lines of the node, which the worker writes anyway.
+/// The shared memory. `X` is all else that the task needs. The outcome comes right before the
+/// node, whose first field is `done`. So a small outcome is on the cache line that the waiter polls.
 #[repr(C)]
 pub(crate) struct Shared<O, X: ?Sized> {
-    pub(crate) node: WaitNode,
     /// Owned by the task until it ends, and by the waiter from then on.
     outcome: UnsafeCell<Option<O>>,
+    pub(crate) node: WaitNode,
     pub(crate) more: X,
 }
 
