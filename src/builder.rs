@@ -11,9 +11,9 @@ use std::time::Duration;
 
 /// The settings of a new [`Pool`](crate::Pool).
 ///
-/// [`Pool::builder`](crate::Pool::builder) returns one with all defaults. Each method sets one
-/// setting, and [`build`](Builder::build) checks them all. If a setting or hook is set twice,
-/// the last one counts.
+/// [`Pool::builder`](crate::Pool::builder) returns a builder with all defaults. Each method sets
+/// one setting, and [`build`](Builder::build) checks them all. If a setting or hook is set twice,
+/// the last value applies.
 ///
 /// ```
 /// use lazypool::{Pool, Shutdown, WhenFull};
@@ -39,12 +39,12 @@ use std::time::Duration;
 /// [`around`](Builder::around) and [`on_panic`](Builder::on_panic) set hooks, which the workers
 /// call.
 ///
-/// * **A hook may block.** Each method says who waits for it meanwhile.
-/// * **A hook may submit tasks** to its own pool, like any code on a worker. It never waits for space
-///   there. A task of `do_with_deadline` or of a scope goes to another worker, or is refused as
-///   [`OnWorker`](crate::Refusal::OnWorker).
+/// * **A hook may block.** The description of each hook says what waits for it.
+/// * **A hook may submit tasks** to its own pool, like any code on a worker. Such a submission
+///   never waits for space. A task of `do_with_deadline` or of a scope goes to another worker, or
+///   is refused as [`OnWorker`](crate::Refusal::OnWorker).
 /// * **A panic in a hook** is caught, and counted in
-///   [`Stats::hook_panics`](crate::Stats::hook_panics). The worker goes on.
+///   [`Stats::hook_panics`](crate::Stats::hook_panics). The worker continues.
 /// * **A hook is dropped**, with the values that it captured, once the pool, all its groups and
 ///   handles, and its threads are gone.
 ///
@@ -125,14 +125,14 @@ impl Builder {
 
     /// Sets how many workers may exist at once, from 1 to 65,536.
     ///
-    /// The default is four per core ([`std::thread::available_parallelism`], asked once in a
-    /// process), which suits tasks that mostly wait. For pure CPU work one per core is enough.
-    /// The page [`docs::sizing`](crate::docs::sizing) says how to choose the number.
+    /// The default is four per core ([`std::thread::available_parallelism`], which each process
+    /// reads once). This suits tasks that mostly wait. For pure CPU work, one worker per core is
+    /// enough. The page [`docs::sizing`](crate::docs::sizing) says how to choose the number.
     ///
-    /// A thread whose work has ended, but whose thread-local destructors still run, is no worker
-    /// any more. So the process may have more threads of the pool than this number for a while.
+    /// A thread that only runs its last thread-local destructors no longer counts as a worker. So
+    /// the process may have more threads of the pool than this number for a while.
     ///
-    /// A number out of bounds makes [`build`](Builder::build) fail with
+    /// If the number is out of bounds, [`build`](Builder::build) fails with
     /// [`BuildError::ZeroWorkers`] or [`BuildError::TooManyWorkers`].
     #[doc(alias = "num_threads")]
     #[doc(alias = "size")]
@@ -143,16 +143,16 @@ impl Builder {
 
     /// Sets how many workers [`build`](Builder::build) starts. They do not retire when idle.
     ///
-    /// The default is 0: each worker starts with the first task that needs it. More than
-    /// [`max_workers`](Builder::max_workers) make `build` fail with [`BuildError::MinExceedsMax`];
-    /// if the OS cannot create a thread, it fails with [`BuildError::Spawn`].
+    /// The default is 0, so each worker is started when a task needs it. If the number is above
+    /// [`max_workers`](Builder::max_workers), `build` fails with [`BuildError::MinExceedsMax`]. If
+    /// the OS cannot create a thread, `build` fails with [`BuildError::Spawn`].
     ///
-    /// `build` returns when these workers are idle, their
-    /// [start hooks](Builder::on_worker_start) included.
+    /// `build` returns once the [start hooks](Builder::on_worker_start) of these workers have
+    /// returned and the workers are idle.
     ///
-    /// A [limit](crate::Pool::set_limit) below this number ends workers all the same. Raising the
-    /// limit again does not restart them. They are started on demand, and up to this many of them
-    /// then stay.
+    /// A [limit](crate::Pool::set_limit) below this number also ends some of these workers. Raising
+    /// the limit again does not restart them in advance. Workers are then started on demand, and up
+    /// to this many of them stay.
     pub fn min_workers(mut self, n: usize) -> Self {
         self.settings.min_workers = n;
         self
@@ -161,20 +161,21 @@ impl Builder {
     /// Sets how many tasks may wait in the queue for a worker, at most 16,777,216.
     ///
     /// The default is 0: there is no queue, and a task that neither an idle nor a new worker can
-    /// take is refused. A number above the maximum makes [`build`](Builder::build) fail with
+    /// take is refused. If the number is above the maximum, [`build`](Builder::build) fails with
     /// [`BuildError::QueueTooLong`].
     ///
-    /// **Order.** Queued tasks start in the order in which they entered the queue. They run side by
-    /// side and end in any order. A task that is handed to an idle or a new worker does not enter
-    /// the queue, and may start before a queued one whose worker is just waking up; a call of
-    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is handed over where possible. If one
-    /// step must follow another, put both into one task.
+    /// **Order.** Queued tasks start in the order in which they entered the queue. They run in
+    /// parallel and end in any order. A task that is handed directly to an idle or a new worker
+    /// does not enter the queue. It may start before a queued task whose worker is still waking up.
+    /// The pool hands over the task of a [`do_with_deadline`](crate::Pool::do_with_deadline) where
+    /// it can. If one step must follow another, put both into one task.
     ///
-    /// **Size.** A queue should hold no more than the workers can do before the deadline of the
-    /// last task in it: workers x (floor(deadline / task time) - 1). In a longer queue, once it is
-    /// full, nearly every task misses its deadline. The page [`docs::sizing`](crate::docs::sizing)
-    /// says more, also for task times that differ. If producers wait for space
-    /// ([`WhenFull::Block`]), a few tasks for each worker are enough to keep it busy.
+    /// **Size.** A queue should hold no more tasks than the workers can complete before the
+    /// deadline of the last task in it. That is workers x (floor(deadline / task time) - 1),
+    /// because each worker may have just started another task. In a longer queue, once it is full,
+    /// nearly every task misses its deadline. The page [`docs::sizing`](crate::docs::sizing) says
+    /// more, and covers task times that vary. If producers wait for space ([`WhenFull::Block`]), a
+    /// few tasks for each worker are enough to keep it busy.
     ///
     /// **Memory.** `build` rounds the number of places up to a power of two, and reserves 64 bytes
     /// of address space for each place. Most operating systems provide the memory only as the
@@ -201,8 +202,8 @@ impl Builder {
     /// Sets what a submission does when every worker is busy and the queue is full: it is
     /// refused, waits for space, or waits for some time.
     ///
-    /// The default is [`WhenFull::Refuse`]. A submission that comes from a worker of the pool
-    /// never waits for space.
+    /// The default is [`WhenFull::Refuse`]. A submission made on a worker of the pool never waits
+    /// for space. Instead of waiting, it is refused as [`OnWorker`](crate::Refusal::OnWorker).
     pub fn when_full(mut self, policy: WhenFull) -> Self {
         self.settings.when_full = policy;
         self
@@ -210,12 +211,13 @@ impl Builder {
 
     /// Sets how long a worker may be idle before it retires.
     ///
-    /// A worker that has been idle for this time ends. It is gone at the latest after twice this
-    /// time. The resolution is about 1 ms: with a shorter time a worker may stay for two or three.
+    /// A worker that has been idle for this time ends, unless only
+    /// [`min_workers`](Builder::min_workers) workers are left. It ends after twice this time at the
+    /// latest. The resolution is about 1 ms. With a shorter time, a worker may stay for 2 or 3 ms.
     /// The default is 10 s. With [`Duration::MAX`] no worker retires.
     ///
     /// With [`Duration::ZERO`] each worker retires as soon as the pool finds it idle. Nearly every
-    /// task then costs the start of a thread: it suits rare and long tasks, such as a nightly job.
+    /// task then starts a thread. This suits rare and long tasks, such as a nightly job.
     #[doc(alias = "keep_alive")]
     pub fn idle_timeout(mut self, d: Duration) -> Self {
         self.settings.idle_timeout = d;
@@ -225,11 +227,12 @@ impl Builder {
     /// Sets how dropping the pool shuts it down, and the longest time that the drop waits.
     ///
     /// The default is [`Shutdown::Drain`] and [`Duration::MAX`]: the drop waits until every
-    /// accepted task has run. It does not wait for an [abandoned](crate::Stats::abandoned) task:
-    /// its caller left at the deadline, it was cancelled, or it is past a deadline of its own. **If
-    /// such tasks keep all workers busy, the drop does not wait for queued tasks either**, and they
-    /// are lost if the process exits before a worker is free. A drop that follows a
-    /// [`shutdown`](crate::Pool::shutdown) whose report had stragglers does not wait again.
+    /// accepted task has run. But it does not wait for a task that is
+    /// [abandoned](crate::Stats::abandoned) because its caller left at the deadline, it was
+    /// cancelled, or it is past a deadline of its own. **If abandoned tasks keep all workers busy,
+    /// the drop does not wait for queued tasks either**, and these are lost if the process exits
+    /// before a worker is free. A drop that follows a [`shutdown`](crate::Pool::shutdown) whose
+    /// report had stragglers does not wait again.
     ///
     /// **A pool in a `static` is never dropped**, so this setting has no effect on it. When `main`
     /// returns, the process ends, even if tasks are still running. Shut the pool down before `main`
@@ -254,7 +257,7 @@ impl Builder {
         self
     }
 
-    /// Sets the name of the pool's threads, which are `"{name}-{slot}"`.
+    /// Sets the name of the pool. Its threads are named `"{name}-{slot}"`.
     ///
     /// The default is `"lazypool"`. An empty name, or one with a NUL byte, makes
     /// [`build`](Builder::build) fail with [`BuildError::BadThreadName`].
@@ -271,23 +274,24 @@ impl Builder {
 
     /// Sets the stack size of the workers in bytes.
     ///
-    /// The default is that of [`std::thread`]. Less than 16,384 bytes make
-    /// [`build`](Builder::build) fail with [`BuildError::StackTooSmall`]. If the OS's own minimum
-    /// is higher, the stack has that size: about 24 KiB on Linux with a recent processor. That is
-    /// enough for a small task. It is not enough for a task that panics with `RUST_BACKTRACE=1`:
-    /// the stack overflows, which ends the process. Leave 64 KiB or more to tasks that may panic.
+    /// The default is that of [`std::thread`]. If the size is below 16,384 bytes,
+    /// [`build`](Builder::build) fails with [`BuildError::StackTooSmall`]. If the OS's own minimum
+    /// is higher, the stack has that size, which is about 24 KiB on Linux with a recent processor.
+    /// That is enough for a small task, but not for a task that panics with `RUST_BACKTRACE=1`. Its
+    /// stack overflows, which ends the process. Set 64 KiB or more if a task may panic.
     ///
-    /// If it is more than the OS can give, no thread can be started: each submission is refused as
-    /// [`SpawnFailed`](crate::Refusal::SpawnFailed), and `build` with
+    /// If the size is more than the OS can give, no thread can be started. Each submission is then
+    /// refused as [`SpawnFailed`](crate::Refusal::SpawnFailed), and `build` with
     /// [`min_workers`](Builder::min_workers) fails with [`BuildError::Spawn`].
     ///
-    /// **Nested calls.** If a task submits another task to the same pool, that task never runs on
-    /// the stack of the first one. If the first task would have to wait for a queued task, its
-    /// submission is refused as [`OnWorker`](crate::Refusal::OnWorker). The first task may then run
-    /// the refused closure itself ([`Refused::caller_runs`](crate::Refused::caller_runs),
-    /// [`Refused::run_anyway`](crate::Refused::run_anyway)). That happens on its own stack. So a
-    /// task that submits tasks like itself nests one call deeper for each refusal. Limit the depth,
-    /// or collect the refused closures and run them in a loop.
+    /// **Nested calls.** If a task submits another task to the same pool, the pool never runs that
+    /// task on the stack of the first one. If the first task would have to wait for a queued task,
+    /// its submission is refused as [`OnWorker`](crate::Refusal::OnWorker). The first task may then
+    /// run the refused closure itself, on its own stack
+    /// ([`Refused::caller_runs`](crate::Refused::caller_runs),
+    /// [`Refused::run_anyway`](crate::Refused::run_anyway)). So a task that submits tasks like
+    /// itself nests one call deeper for each refusal. Limit the depth, or collect the refused
+    /// closures and run them in a loop.
     ///
     /// ```
     /// use lazypool::{task, Pool, Refused};
@@ -320,9 +324,9 @@ impl Builder {
 
     /// Sets a hook that each new worker calls with its slot before its first task.
     ///
-    /// The worker counts as busy during the hook. The task for which it was started waits for the
-    /// hook; a caller of [`do_with_deadline`](crate::Pool::do_with_deadline) takes that task back
-    /// at its deadline.
+    /// The worker counts as busy during the hook. The task for which the worker was started waits
+    /// for the hook. A caller of [`do_with_deadline`](crate::Pool::do_with_deadline) takes such a
+    /// task back when its deadline passes.
     ///
     /// A worker that stays after its [stop hook](Builder::on_worker_stop) calls this hook again.
     /// [`Builder`](Builder#hooks) says what a hook may do.
@@ -334,13 +338,13 @@ impl Builder {
 
     /// Sets a hook that each worker calls with its slot when it ends, after its last task.
     ///
-    /// If work arrives during the hook, the worker stays: it calls
+    /// If work arrives during the hook, the worker stays. It calls
     /// [`on_worker_start`](Builder::on_worker_start) again, on the same thread, and takes further
-    /// tasks. So each call of the start hook has one call of this hook.
+    /// tasks. So each call of the start hook is followed by one call of this hook.
     ///
-    /// While the hook runs, the worker counts as busy, and no new worker takes its place: the pool
-    /// may refuse submissions meanwhile. A submission that waits for space may have to wait until
-    /// the hook has returned. A shutdown waits for the hook until its timeout.
+    /// While the hook runs, the worker counts as busy, and no new worker takes its place. So the
+    /// pool may refuse submissions meanwhile, and a submission that waits for space may have to
+    /// wait until the hook has returned. A shutdown waits for the hook until its timeout.
     /// [`Builder`](Builder#hooks) says what a hook may do.
     #[doc(alias = "exit_handler")]
     pub fn on_worker_stop(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {
@@ -348,8 +352,8 @@ impl Builder {
         self
     }
 
-    /// Sets a hook that wraps every task: the worker calls `f`, which calls its argument to run the
-    /// task.
+    /// Sets a hook that wraps every task. The worker calls `f` for each task, and `f` runs the task
+    /// by calling its argument.
     ///
     /// If `f` does not call its argument, the task runs right after `f`. A second call of the
     /// argument does nothing. The argument never unwinds, because a panic of the task is caught
@@ -376,23 +380,23 @@ impl Builder {
     /// Sets a hook that the worker calls for every task that panicked, before a caller that waits
     /// for the task gets the payload.
     ///
-    /// A caller whose deadline passes during the hook leaves: for it, the task has
-    /// [timed out](crate::DeadlineError::TimedOut). [`Builder`](Builder#hooks) says what a hook may
-    /// do.
+    /// If the deadline of a caller passes during the hook, its call returns
+    /// [`TimedOut`](crate::DeadlineError::TimedOut). [`Builder`](Builder#hooks) says what a hook
+    /// may do.
     #[doc(alias = "panic_handler")]
     pub fn on_panic(mut self, f: impl Fn(&TaskPanic<'_>) + Send + Sync + 'static) -> Self {
         self.hooks.on_panic = Some(Box::new(f));
         self
     }
 
-    /// Sets whether the pool tracks how long tasks have been queued, and have run.
+    /// Sets whether the pool tracks how long tasks have been queued and how long they have run.
     ///
     /// The default is `false`. With `true`,
     /// [`Stats::longest_running`](crate::Stats::longest_running),
     /// [`Stats::oldest_queued`](crate::Stats::oldest_queued) and
-    /// [`WorkerSnapshot::running_for`](crate::WorkerSnapshot::running_for) show what hangs, and
-    /// since when. The pool then reads the clock at each submission, if it has a queue, and at each
-    /// start of a task.
+    /// [`WorkerSnapshot::running_for`](crate::WorkerSnapshot::running_for) show which tasks hang,
+    /// and for how long. The pool then reads the clock at each start of a task and, if it has a
+    /// queue, at each submission.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Durations in the notation of the crate's settings: `250ms`, `10s`, `1m 30s`, `never`.
 //!
-//! All settings use the same grammar, in files and in single words. Years and months are left out
-//! because they have no fixed length.
+//! Settings files and the word `block:<duration>` use the same grammar. There is no unit for months
+//! or years, because they have no fixed length.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,8 +11,8 @@ const NEVER: &str = "never";
 
 const NANOS_PER_SEC: u128 = 1_000_000_000;
 
-/// The units from the largest to the smallest, each in nanoseconds and with all its names. The
-/// first name is the one that is written.
+/// The units from the largest to the smallest. Each has its length in nanoseconds and all its
+/// names. The first name is the one that [`Text`] writes.
 const UNITS: &[(u128, &[&str])] = &[
     (86_400 * NANOS_PER_SEC, &["d", "day", "days"]),
     (3_600 * NANOS_PER_SEC, &["h", "hour", "hours"]),
@@ -22,7 +22,7 @@ const UNITS: &[(u128, &[&str])] = &[
     ),
     (NANOS_PER_SEC, &["s", "sec", "secs", "second", "seconds"]),
     (1_000_000, &["ms", "msec"]),
-    // The last two are the micro sign and the Greek letter mu, which look alike.
+    // The last two begin with the micro sign and the Greek letter mu, which look alike.
     (1_000, &["us", "usec", "\u{b5}s", "\u{3bc}s"]),
     (1, &["ns", "nsec"]),
 ];
@@ -53,7 +53,7 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// Reads whole numbers with units, which add up, or `never`.
+/// Parses `never`, or whole numbers with units, and adds up the latter.
 pub(crate) fn parse(text: &str) -> Result<Duration, Invalid> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -62,7 +62,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Invalid> {
     if rest == NEVER {
         return Ok(Duration::MAX);
     }
-    // Some users write such a word for no limit: "forever", "infinite", "Never".
+    // Some users write such a word to mean "no limit": "forever", "infinite", "Never".
     if rest.chars().all(char::is_alphabetic) {
         return Err(Invalid::Word);
     }
@@ -74,7 +74,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Invalid> {
             return Err(Invalid::NoNumber);
         }
         if unit.is_empty() {
-            // Another character may follow the number, as in "1.5s".
+            // If another character follows the number, as in "1.5s", the number is not whole.
             return Err(if after.is_empty() {
                 Invalid::NoUnit
             } else {
@@ -92,16 +92,16 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Invalid> {
         rest = after.trim_start();
     }
     let secs = u64::try_from(nanos / NANOS_PER_SEC).map_err(|_| Invalid::TooLong)?;
-    // The rest is smaller than a second, so it fits.
+    // The remainder is less than a second in nanoseconds, so it fits.
     Ok(Duration::new(secs, (nanos % NANOS_PER_SEC) as u32))
 }
 
-/// Splits a text before the first character that `ends` a part.
+/// Splits a text before the first character for which `ends` returns `true`.
 fn split_where(text: &str, ends: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(ends).unwrap_or(text.len()))
 }
 
-/// Shows a duration as [`parse`] reads it.
+/// Writes a duration in the notation that [`parse`] reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text(pub(crate) Duration);
 

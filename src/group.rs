@@ -1,4 +1,4 @@
-//! Sets of tasks: to wait for, or to cancel, together.
+//! Sets of tasks that can be waited for, or cancelled, together.
 
 use crate::engine::core::Core;
 use crate::engine::groups::submit_member;
@@ -87,8 +87,8 @@ pub struct Group {
     extras: Extras,
 }
 
-// No task sees the group in a broken state after a panic: panics of user code are caught before
-// they reach the group's own steps.
+// No code sees the group in a broken state after a panic, because panics of user code are caught
+// before they reach the code of the group.
 impl UnwindSafe for Group {}
 impl RefUnwindSafe for Group {}
 
@@ -107,8 +107,8 @@ impl Group {
     /// Creates a group of which at most `limit` tasks may be pending; `None` means any number.
     pub(crate) fn new(core: Arc<Core>, extras: Extras, limit: Option<usize>) -> Self {
         let limit = limit.map_or(u64::MAX, |limit| limit as u64);
-        // Room for some queue positions, so that a submission into the queue usually allocates
-        // nothing (law 12).
+        // The list of queue positions starts with some capacity, so that a submission into the
+        // queue usually allocates nothing (law 12).
         let queued = if core.queue.is_some() { 8 } else { 0 };
         Self {
             core,
@@ -123,11 +123,11 @@ impl Group {
     /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
-    /// Those of [`Pool::serve`](crate::Pool::serve);
-    /// [`Cancelled`](crate::Refusal::Cancelled) once the group has been
-    /// [cancelled](Group::cancel); and [`GroupFull`](crate::Refusal::GroupFull) if as many of its
-    /// tasks are [pending](Group::pending) as its [limit](crate::Pool::limited_group) allows. A full
-    /// group refuses at once, even if the policy is to wait.
+    /// Returns the errors of [`Pool::serve`](crate::Pool::serve). Also returns
+    /// [`Cancelled`](crate::Refusal::Cancelled) once the group has been [cancelled](Group::cancel),
+    /// and [`GroupFull`](crate::Refusal::GroupFull) if the number of its [pending](Group::pending)
+    /// tasks has reached its [limit](crate::Pool::limited_group). A full group refuses at once,
+    /// even if the policy is to wait for space.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -150,8 +150,9 @@ impl Group {
             .map_err(|(closure, why)| Refused::new(closure, why))
     }
 
-    /// Returns an [`Awaitable`]: its `serve` and `serve_async` submit members of this group, and
-    /// return a handle to the value of each. [`Group::cancel`] cancels such a task, too.
+    /// Returns an [`Awaitable`], which submits tasks as members of this group. Its `serve` returns
+    /// a handle to the value of a task, and its `serve_async` a future of such a handle.
+    /// [`Group::cancel`] also cancels these tasks.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -168,20 +169,20 @@ impl Group {
     }
 
     /// Blocks until no task of the group is pending. If no task was pending at one moment of the
-    /// call, the call returns, even if other threads submit tasks after that moment. (A task with a
-    /// handle counts here until the handle is ready.)
+    /// call, the call returns, even if other threads submit tasks after that moment. (For this
+    /// call, a task with a handle is pending until the handle is ready.)
     ///
-    /// By then all tasks have ended and are counted, their workers are free, and a
-    /// [`Handle`](crate::Handle) to one of them is ready. The thread that discarded a task may still
-    /// be dropping the values that it captured. The calling thread spins for some microseconds at
-    /// first, then sleeps.
+    /// When the call returns, each task that was submitted before it has ended and is counted, the
+    /// task's worker is free, and its [`Handle`](crate::Handle), if it has one, is ready. If a task
+    /// was discarded, the thread that discarded it may still be dropping the values that it
+    /// captured. The calling thread spins for some microseconds at first, then sleeps.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
     /// [`Group::panicked`] counts it, and [`Builder::on_panic`](crate::Builder::on_panic) gets its
     /// payload. (A [scope](crate::Pool::scope) raises the panics of its tasks again.)
     ///
-    /// There is no call that waits until a whole **pool is idle**, as other threads may submit
-    /// meanwhile. Put the tasks that you wait for into a group. To end a pool, use
+    /// There is no call that waits until a whole **pool is idle**, because other threads may submit
+    /// tasks meanwhile. Put the tasks that you wait for into a group. To end a pool, use
     /// [`Pool::shutdown`](crate::Pool::shutdown).
     ///
     /// **Do not call this on a worker of the same pool: it can deadlock.** The group's tasks may
@@ -205,10 +206,11 @@ impl Group {
         self.members.wait(&never, self.core.parallel);
     }
 
-    /// Waits until no task of the group is pending, at most for `d`; see [`Group::wait`].
+    /// Waits for at most `d` until no task of the group is pending; see [`Group::wait`]. With
+    /// [`Duration::ZERO`], the call does not wait.
     ///
     /// # Errors
-    /// [`Unfinished`] holds the number of tasks that are still pending.
+    /// Returns [`Unfinished`] if tasks are still pending after `d`. It holds their number.
     ///
     /// ```
     /// use std::sync::mpsc::channel;
@@ -243,19 +245,20 @@ impl Group {
     ///
     /// * In its running tasks [`task::is_cancelled`](crate::task::is_cancelled) turns true, and their
     ///   workers count as [abandoned](crate::Stats::abandoned).
-    /// * Its queued tasks are discarded. First all of them are taken out of the queue and counted, and
-    ///   their handles are told. Then this call drops what they captured, oldest first; see
-    ///   [discarded tasks](crate::Pool#discarded-tasks). A worker may still start one of them
-    ///   until all have been taken out; after that none starts.
+    /// * Its queued tasks are discarded. First all of them are taken out of the queue and counted,
+    ///   and their handles get [`TaskError::Cancelled`](crate::TaskError::Cancelled). Then this
+    ///   call drops what the tasks captured, oldest task first; see [discarded
+    ///   tasks](crate::Pool#discarded-tasks). Until all of them have been taken out, a worker may
+    ///   still start one. After that none starts.
     /// * Its submissions that wait for space are refused as [`Cancelled`](crate::Refusal::Cancelled),
     ///   and so are new ones.
     ///
     /// [`Group::wait`] and a further `cancel` do not wait for the drops of this call.
     ///
-    /// **Cost.** The call takes time for each task of the group that is queued. Tasks that others
-    /// have queued cost nothing, however many there are. Beyond that it looks once at each worker,
-    /// and at each submission that waits for space. If no task of the group is pending, it sets a
-    /// flag and no more.
+    /// **Cost.** The time that this call takes grows with the number of the group's queued tasks,
+    /// with the pool's `max_workers`, and with the number of submissions that wait for space. Tasks
+    /// that others have queued cost nothing, however many there are. If no task of the group is
+    /// pending, the call only sets a flag.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -288,8 +291,8 @@ impl Group {
 
     /// Returns a guard that cancels the group when it is dropped.
     ///
-    /// Keep it in the future that awaits the tasks: when the future is dropped, the group is
-    /// cancelled. [`CancelGuard::disarm`] drops the guard without cancelling.
+    /// Keep it in the future that awaits the tasks, so that dropping the future cancels the group.
+    /// [`CancelGuard::disarm`] drops the guard without cancelling.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -309,8 +312,8 @@ impl Group {
         }
     }
 
-    /// Returns how many tasks have not ended yet. A task that is just being submitted, or that
-    /// waits for space, counts, too.
+    /// Returns how many tasks have not ended yet. This includes tasks that are currently being
+    /// submitted, and tasks that wait for space.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -354,9 +357,10 @@ impl Group {
     /// their [`Handle`](crate::Handle), by a shutdown, or because of their
     /// [deadline](crate::Submitter::with_deadline).
     ///
-    /// This one count covers all of these tasks. The pool counts those past their deadline as
-    /// [`Stats::expired`](crate::Stats::expired), also if they are cancelled after it. It counts
-    /// the others as [`Stats::discarded`](crate::Stats::discarded).
+    /// The pool splits these tasks into two counts. A task that was not started because of its
+    /// deadline counts as [`Stats::expired`](crate::Stats::expired), and so does a task that was
+    /// cancelled after its deadline. All others count as
+    /// [`Stats::discarded`](crate::Stats::discarded).
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

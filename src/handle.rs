@@ -69,7 +69,7 @@ impl<'a> Awaitable<'a> {
     /// The task costs one allocation, for a closure of any size. Waiting for it costs none.
     ///
     /// # Errors
-    /// Those of [`Pool::serve`](crate::Pool::serve), and in a group those of
+    /// Returns the errors of [`Pool::serve`](crate::Pool::serve), and in a group those of
     /// [`Group::serve`](crate::Group::serve).
     ///
     /// ```
@@ -253,8 +253,8 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync
 ///
 /// * `Panicked`, once [`on_panic`](crate::Builder::on_panic) has run.
 /// * `Expired`, once the closure has been dropped.
-/// * `Cancelled` or `Discarded`, as soon as the task is out of the pool. Its closure may still be
-///   being dropped then.
+/// * `Cancelled` or `Discarded`, as soon as the task is out of the pool. The thread that took it
+///   out may still be dropping the closure then.
 ///
 /// A handle does not borrow the pool, and may outlive it.
 ///
@@ -292,12 +292,12 @@ pub struct Handle<R> {
     ticket: Ticket<R>,
 }
 
-// No code sees the handle in a broken state after a panic: the handle returns the whole value, or
-// none.
+// No code sees the handle in a broken state after a panic, because the handle returns the whole
+// value or nothing.
 impl<R> UnwindSafe for Handle<R> {}
 impl<R> RefUnwindSafe for Handle<R> {}
 
-// No field of a handle is pinned: the value is on the heap, and is moved out of it.
+// No field of a handle is pinned, because the value is on the heap and is moved out of there.
 impl<R> Unpin for Handle<R> {}
 
 impl<R> fmt::Debug for Handle<R> {
@@ -315,10 +315,10 @@ impl<R> Handle<R> {
     /// worker that waits for it.
     ///
     /// # Errors
-    /// [`TaskError`], if the task panicked or never ran.
+    /// Returns a [`TaskError`] if the task panicked or never ran.
     ///
     /// # Panics
-    /// If an earlier poll of the handle has returned the outcome.
+    /// Panics if an earlier poll of the handle has returned the outcome.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -336,16 +336,17 @@ impl<R> Handle<R> {
         self.ticket.take()
     }
 
-    /// Does what [`join`](Handle::join) does, but waits at most for `d`. If the task has not ended
-    /// by then, returns the handle; the task is not affected.
+    /// Blocks the calling thread for at most `d` until the task has ended, and returns its value as
+    /// [`join`](Handle::join) does. If the task has not ended by then, returns the handle, and the
+    /// task is not affected.
     ///
-    /// [`Duration::ZERO`] does not wait, [`Duration::MAX`] waits as long as it takes.
+    /// With [`Duration::ZERO`] the call does not wait. With [`Duration::MAX`] it has no time limit.
     ///
     /// # Errors
-    /// The handle, if the task has not ended. The inner error is the one that `join` returns.
+    /// Returns the handle if the task has not ended. The inner result has the errors of `join`.
     ///
     /// # Panics
-    /// As `join` does.
+    /// Panics if an earlier poll of the handle has returned the outcome.
     ///
     /// ```
     /// use std::sync::mpsc::channel;

@@ -2,12 +2,12 @@
 //! immediately and hands the closure back; callers stop waiting at their deadline.
 //!
 //! There are three ways to submit work. [`Pool::serve`] hands a closure to a worker and returns.
-//! [`Pool::do_with_deadline`] runs a closure on a worker and waits for its value, at most until a
+//! [`Pool::do_with_deadline`] runs a closure on a worker and waits for its value, but not beyond a
 //! deadline. Through [`Pool::awaitable`], `serve` returns a [`Handle`]: a future of the task's
-//! value, which a thread can also join. When every worker is busy and the queue is full, each of these
-//! calls is refused and gives the closure back, or waits for space, if [`WhenFull`] says so. Async code
-//! waits for space with [`Awaitable::serve_async`]; there, read
-//! [what may block](docs::async_code#what-may-block).
+//! value, which a thread can also join. If every worker is busy and the queue is full, each of
+//! these calls is refused and gives the closure back. [`WhenFull`] can make the calls wait for
+//! space instead. In async code, wait for space with [`Awaitable::serve_async`], and read [what may
+//! block](docs::async_code#what-may-block).
 //!
 //! ```
 //! use lazypool::{Pool, Refused};
@@ -50,13 +50,13 @@
 //!
 //! # Features
 //!
-//! All are off by default. Without them the only dependency is `crossbeam-utils`.
+//! All features are off by default. Without them, the only dependency is `crossbeam-utils`.
 //!
 //! | feature | what it adds |
 //! |---|---|
 //! | `serde` | `PoolSettings`, which can be loaded from a file; [`Stats`], [`RefusalCounts`], [`WorkerSnapshot`] and [`ShutdownReport`] can be serialized |
 //! | `metrics` | `Pool::publish_metrics`, and histograms of tasks by label, for the [`metrics`](https://docs.rs/metrics) facade |
-//! | `tracing` | three events that ask for an operator: a task panicked, a thread could not be started, a worker outlived a shutdown; for the [`tracing`](https://docs.rs/tracing) facade |
+//! | `tracing` | three warnings for an operator: a task panicked, a thread could not be started, a worker outlived a shutdown; for the [`tracing`](https://docs.rs/tracing) facade |
 
 // The modules, from the lowest level to the highest. A module imports only from lower ones.
 //
@@ -69,7 +69,7 @@
 // | `work` | tasks with their types erased, their context, hooks and observers |
 // | `engine` | how the pool works, one topic in each file; **the protocol page** |
 // | `pool`, `builder`, `group`, `handle`, `scope`, `settings`, `submitter`, `task` | the other public items |
-// | `metrics` | a pool's figures, for the recorder of the `metrics` facade |
+// | `metrics` | the metrics of a pool, for the recorder of the `metrics` facade |
 // | `docs` | guides: text only |
 // | `model` | the parts that the models in `loom-tests` and the scenarios in `shuttle-tests` use |
 

@@ -12,16 +12,16 @@ impl Pool {
     /// Publishes the pool's [statistics](Pool::stats) to the global recorder of the
     /// [`metrics`](https://docs.rs/metrics) crate. Call it before each scrape, or on a timer.
     ///
-    /// Every metric has the label `pool`, whose value is the pool's
-    /// [thread name](crate::Builder::thread_name). Give each pool a name of its own, or their
-    /// values mix. This call sets the counters to the pool's own counts
+    /// Every metric has the label `pool`, whose value is the pool's [thread
+    /// name](crate::Builder::thread_name). Give each pool a name of its own. Otherwise the pools
+    /// write to the same metrics. This call sets the counters to the pool's own counts
     /// ([`absolute`](https://docs.rs/metrics/0.24/metrics/struct.Counter.html#method.absolute)).
     ///
     /// | set by this call | kind | what it counts |
     /// |---|---|---|
-    /// | `lazypool_workers`, `lazypool_workers_idle`, `lazypool_workers_busy` | gauge | workers that exist; those without a task; those with one |
-    /// | `lazypool_workers_abandoned` | gauge | of the busy ones: those with a task that no caller waits for any more ([`Stats::abandoned`](crate::Stats::abandoned)) |
-    /// | `lazypool_workers_limit` | gauge | how many there may be now ([`Pool::set_limit`]) |
+    /// | `lazypool_workers`, `lazypool_workers_idle`, `lazypool_workers_busy` | gauge | workers that exist; workers without a task; workers with a task |
+    /// | `lazypool_workers_abandoned` | gauge | busy workers whose task no caller waits for ([`Stats::abandoned`](crate::Stats::abandoned)) |
+    /// | `lazypool_workers_limit` | gauge | the current limit on workers ([`Pool::set_limit`]) |
     /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
     /// | `lazypool_submitters_waiting` | gauge | submissions that wait for space: threads ([`WhenFull::Block`](crate::WhenFull::Block)) and futures ([`serve_async`](crate::Awaitable::serve_async)) |
     /// | `lazypool_longest_running_seconds`, `lazypool_oldest_queued_seconds` | gauge | [ages](crate::Builder::track_ages), if they are tracked; 0 if there is no such task |
@@ -33,25 +33,27 @@ impl Pool {
     /// | `lazypool_spawn_failures_total` | counter | threads that the OS could not create |
     /// | `lazypool_hook_panics_total` | counter | panics of hooks, recorders and subscribers |
     ///
-    /// Two histograms need no call. The worker records every task that has run, before its caller
-    /// gets the result. A task that has a [label](Pool::labeled) is recorded with
-    /// it, as `label`.
+    /// Two histograms need no call. After each task has run, its worker records the task, before
+    /// the caller gets the result. If the task has a [label](Pool::labeled), it is recorded with
+    /// that value as the metric label `label`.
     ///
     /// | recorded for each task | what it measures |
     /// |---|---|
     /// | `lazypool_task_start_delay_seconds` | from its submission to its start: waiting for space, queue, hand-off, thread start |
-    /// | `lazypool_task_duration_seconds` | from its start to its end, [`around`](crate::Builder::around) included |
+    /// | `lazypool_task_duration_seconds` | from its start to its end, including [`around`](crate::Builder::around) |
     ///
     /// The recorder's code runs on the worker as a part of the task. A slow recorder makes tasks
-    /// longer, but breaks no deadline. A panic in it is contained, and counted in
-    /// [`Stats::hook_panics`](crate::Stats::hook_panics). A pool keeps the first 64 pairs of a
-    /// recorder and a label, with their histograms. For further ones it asks the recorder at each
-    /// task. Having no recorder counts as one, so install yours before the pool runs tasks.
-    /// Recorders are told apart by their address: do not use two of size zero at a time.
+    /// take longer, but a caller still returns at its deadline. A panic in the recorder is
+    /// contained, and counted in [`Stats::hook_panics`](crate::Stats::hook_panics).
     ///
-    /// With this feature each task takes
-    /// [8 bytes more](crate::docs::guarantees#closures-without-an-allocation).
-    /// [`docs::measurements`](crate::docs::measurements) says what it costs.
+    /// A pool caches the histograms of the first 64 pairs of a recorder and a label. For any other
+    /// pair, it asks the recorder again at each task. Tasks that run before a recorder is installed
+    /// use up places in this cache, too. So install the recorder before the pool runs tasks. The
+    /// pool identifies a recorder by its address, so do not use two zero-sized recorders at a time.
+    ///
+    /// With this feature, each task takes [8 bytes
+    /// more](crate::docs::guarantees#closures-without-an-allocation).
+    /// [`docs::measurements`](crate::docs::measurements) says what the feature costs.
     ///
     /// ```
     /// # use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
@@ -96,7 +98,7 @@ impl Pool {
     /// ```
     ///
     /// # Panics
-    /// If the recorder panics in this call. That is not counted.
+    /// Panics if the recorder panics in this call. `hook_panics` does not count that panic.
     #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
     pub fn publish_metrics(&self) {
         let core = self.core();
@@ -106,7 +108,7 @@ impl Pool {
 }
 
 /// Records the pool's metrics, and describes them to the recorder. Describes them at each call,
-/// because the recorder may have been installed since the last one.
+/// because the recorder may have been installed after the previous call.
 fn publish(pool: &str, stats: &Stats, limit: usize, tracks_ages: bool) {
     let pool = SharedString::from(pool.to_owned());
     for (name, text, value) in gauges(stats, limit) {

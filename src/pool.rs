@@ -17,46 +17,46 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-/// A bounded pool of worker threads, each started only when no other is idle.
+/// A bounded pool of worker threads. It starts a thread for a task only if no worker is idle.
 ///
 /// There are three ways to submit work. [`serve`](Pool::serve) hands a closure to a worker and
 /// returns. [`do_with_deadline`](Pool::do_with_deadline) runs a closure on a worker and waits for
-/// its value, at most until a deadline. [`awaitable`](Pool::awaitable) makes `serve` return a
-/// [`Handle`](crate::Handle), a future of the value. If every worker is busy and the queue is full, the
-/// call is refused, and its error holds the closure. [`WhenFull`](crate::WhenFull) can make it wait for
-/// space instead. A pool has no queue unless [`Builder::queue_capacity`] gives it one. To share a
-/// pool, put it into an [`Arc`].
+/// its value, but not beyond a deadline. [`awaitable`](Pool::awaitable) makes `serve` return a
+/// [`Handle`](crate::Handle), which is a future of the value. If every worker is busy and the queue
+/// is full, the call is refused, and its error holds the closure. [`WhenFull`](crate::WhenFull) can
+/// make the call wait for space instead. A pool has no queue unless [`Builder::queue_capacity`]
+/// gives it one. To share a pool, put it into an [`Arc`].
 ///
 /// # Dropping a pool
 ///
 /// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default the drop waits
-/// until every accepted task has run. It waits for a task of plain `serve` even if that task hangs. A
-/// pool in a `static` is never dropped.
+/// until every accepted task has run. It waits even for a task that hangs, unless that task is
+/// abandoned (see below). A pool in a `static` is never dropped.
 ///
 /// # When the drop returns early
 ///
-/// The drop does not wait for an [abandoned](Stats::abandoned) task: one whose caller left at its
-/// deadline, that was cancelled, or that is past a deadline of its own. It may take 50 ms to notice.
-/// **If abandoned tasks keep all workers busy, the drop does not wait for queued tasks either**, those
-/// of plain `serve` included: they run later, or are lost if the process exits before.
+/// A task is [abandoned](Stats::abandoned) if its caller left at the deadline, if it was cancelled,
+/// or if it is past a deadline of its own. The drop does not wait for such a task, but may take up
+/// to 50 ms to notice it. **If abandoned tasks keep all workers busy, the drop does not wait for
+/// queued tasks either.** They run later, or are lost if the process exits before that.
 ///
-/// In three cases the drop does not wait: after a [`shutdown`](Pool::shutdown) that waited and reported
-/// stragglers, because that call has said how long to wait; on a worker of the pool itself; and inside
-/// the drop of a value that a [discarded task](#discarded-tasks) of the pool captured.
+/// The drop does not wait in three cases: after a [`shutdown`](Pool::shutdown) that waited and
+/// reported stragglers, because that call said how long to wait; on a worker of the pool itself;
+/// and inside the drop of a value that a [discarded task](#discarded-tasks) of the pool captured.
 ///
 /// # Discarded tasks
 ///
 /// A task is discarded if a [`shutdown`](Pool::shutdown), its [group](Group::cancel) or its
-/// [handle](crate::Handle::cancel) takes it out of the pool before it starts. First all tasks that the
-/// call discards are taken out: they are counted, callers get their closures back, and handles and
-/// groups are told. Only then the call drops the values that the closures captured, on its own thread,
-/// oldest first. So no thread waits for these drops.
+/// [handle](crate::Handle::cancel) takes it out of the pool before it starts. Such a call first
+/// takes out all tasks that it discards. It counts them, gives callers their closures back, and
+/// informs handles and groups. Only then does it drop the values that the closures captured, on its
+/// own thread, oldest first. So no other thread waits for these drops.
 ///
-/// Code in such a drop may use the pool. It never waits for a discarded task, because all of them have
-/// ended. [`shutdown`](Pool::shutdown) and the drop of the same pool return at once there. If the code
-/// discards more tasks, the first call drops their values later, so the stack does not grow. All other
-/// calls wait as they do anywhere. **Do not wait there for a running task that itself needs a value
-/// which another task of the same discard captured**: that wait never ends.
+/// Code in such a drop may use the pool. It never waits for a discarded task, because all of them
+/// have ended. [`shutdown`](Pool::shutdown) and the drop of the same pool return at once. If the
+/// code discards more tasks, the outer call drops their values later, so the stack does not grow.
+/// **Do not wait there for a running task that itself waits for the drop of another value of this
+/// discard.** This thread drops that value later, so the wait never ends.
 ///
 /// # After `fork`
 ///
@@ -78,8 +78,8 @@ pub struct Pool {
     on_drop: (Shutdown, Duration),
 }
 
-// No task sees the pool in a broken state after a panic: panics of user code are
-// caught before they reach the pool's own steps.
+// A panic never leaves the pool in a broken state, because panics of user code are caught before
+// they reach the pool's own steps.
 impl UnwindSafe for Pool {}
 impl RefUnwindSafe for Pool {}
 
@@ -101,8 +101,8 @@ impl Pool {
     /// All other settings have [`Builder`]'s defaults: no queue, and no worker before the first task.
     ///
     /// # Errors
-    /// [`BuildError::ZeroWorkers`] if `max_workers` is 0, [`BuildError::TooManyWorkers`] if it is
-    /// more than 65,536.
+    /// Returns [`BuildError::ZeroWorkers`] if `max_workers` is 0, and
+    /// [`BuildError::TooManyWorkers`] if it is more than 65,536.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(2)?;
@@ -128,13 +128,13 @@ impl Pool {
         &self.core
     }
 
-    /// Hands `closure` to a worker and returns; it does not wait for the closure to run. Other
-    /// pools call this `spawn`, `execute` or `submit`.
+    /// Hands `closure` to a worker and returns without waiting for the closure to run. Other pools
+    /// call this `spawn`, `execute` or `submit`.
     ///
-    /// The task goes to the first of these that can take it: an idle worker; a new worker,
-    /// below the [`limit`](Pool::limit); the queue, if it has space. In a pool with a queue, a task
-    /// may pass through it even if a worker is idle. If none can take the task, it is refused, or the
-    /// call waits for space, as [`WhenFull`](crate::WhenFull) says.
+    /// The task goes to the first of these that can take it: an idle worker; a new worker, if the
+    /// [`limit`](Pool::limit) allows one; the queue, if it has space. In a pool with a queue, the
+    /// task may go through the queue even if a worker is idle. If none can take the task, it is
+    /// refused, or the call waits for space, as [`WhenFull`](crate::WhenFull) says.
     ///
     /// The pool catches a panic in the closure, counts it, and reports it to
     /// [`Builder::on_panic`]. A small closure costs
@@ -144,16 +144,16 @@ impl Pool {
     /// not wait for space. It may start a thread. See [what may block](crate::docs::async_code#what-may-block).
     ///
     /// # Errors
-    /// [`Refused`] holds the closure, which did not run, and the reason:
+    /// Returns [`Refused`] with the closure, which did not run, and one of these reasons:
     ///
     /// * [`Saturated`](crate::Refusal::Saturated): at some moment during this call every worker
     ///   was busy and the queue was full.
     /// * [`Closed`](crate::Refusal::Closed): the pool has been shut down.
     /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): the task needed a new thread, the system
     ///   gave none, and neither another worker nor the queue could take the task.
-    /// * [`OnWorker`](crate::Refusal::OnWorker): this call came from a worker of this pool, and would
-    ///   have had to wait, which a worker must not.
-    /// * [`Forked`](crate::Refusal::Forked): the process is a forked child of the pool's.
+    /// * [`OnWorker`](crate::Refusal::OnWorker): this call was made on a worker of this pool, and
+    ///   would have had to wait. A worker must not wait for its own pool.
+    /// * [`Forked`](crate::Refusal::Forked): this process is a forked child of the pool's process.
     ///
     /// ```
     /// use lazypool::{Pool, Refused};
@@ -173,16 +173,16 @@ impl Pool {
             .map_err(|(closure, why)| Refused::new(closure, why))
     }
 
-    /// Runs `closure` on a worker and waits for its value, at most for `timeout`.
+    /// Runs `closure` on a worker, and waits for its value for at most `timeout`.
     ///
     /// The time counts from this call and covers everything: waiting for space, waiting in the
-    /// queue, starting a thread, the hand-off, and running. [`Duration::ZERO`] gives the closure
-    /// back at once. [`Duration::MAX`] waits as long as it takes.
+    /// queue, starting a thread, the hand-off, and running. [`Duration::ZERO`] makes the call
+    /// return `Expired` at once. [`Duration::MAX`] waits as long as it takes.
     ///
-    /// If no worker has started the closure by the deadline, the closure comes back unrun. If a worker
-    /// has started it, this call returns, but the closure runs on, and its worker stays busy until it
-    /// ends. The closure can ask [`task::is_cancelled`](crate::task::is_cancelled) whether its caller
-    /// has left.
+    /// If no worker has started the closure by the deadline, this call gives it back unrun. If a
+    /// worker has started the closure, this call returns, but the closure runs on. Its worker stays
+    /// busy until the closure ends. The closure can ask
+    /// [`task::is_cancelled`](crate::task::is_cancelled) whether its caller has left.
     ///
     /// Neither a small closure nor the value costs an
     /// [allocation](crate::docs::guarantees#closures-without-an-allocation).
@@ -197,8 +197,8 @@ impl Pool {
     ///   and none can be started, it is refused as [`OnWorker`](crate::Refusal::OnWorker).
     /// * [`Expired`](DeadlineError::Expired): no worker started the closure in time. The error
     ///   holds the closure, which never ran.
-    /// * [`TimedOut`](DeadlineError::TimedOut): a worker started the closure and it still runs.
-    ///   The worker will drop its value.
+    /// * [`TimedOut`](DeadlineError::TimedOut): the deadline passed while the closure was running.
+    ///   The closure runs on, and the worker will drop its value.
     /// * [`Panicked`](DeadlineError::Panicked): the closure panicked, or the drop of something
     ///   that it captured did. The error holds the payload.
     ///
@@ -228,9 +228,9 @@ impl Pool {
         call::do_with(&self.core, &Extras::NONE, closure, timeout)
     }
 
-    /// Returns an [`Awaitable`], whose `serve` returns a [`Handle`](crate::Handle) to the value of the
-    /// closure: a future, which a thread can also join. Its
-    /// [`serve_async`](crate::Awaitable::serve_async) also waits for space, without a thread.
+    /// Returns an [`Awaitable`]. Its `serve` returns a [`Handle`](crate::Handle): a future of the
+    /// closure's value, which a thread can also join. Its
+    /// [`serve_async`](crate::Awaitable::serve_async) waits for space without blocking a thread.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -243,7 +243,7 @@ impl Pool {
         Awaitable::new(&self.core, None, Extras::NONE)
     }
 
-    /// Returns a new, empty [`Group`]: its tasks can be waited for, or cancelled, together.
+    /// Returns a new, empty [`Group`], whose tasks can be waited for, or cancelled, together.
     ///
     /// ```
     /// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(8).build()?;
@@ -260,12 +260,12 @@ impl Pool {
         Group::new(Arc::clone(&self.core), Extras::NONE, None)
     }
 
-    /// Returns a new, empty [`Group`] of which at most `max_pending` tasks may be pending at once: accepted
-    /// and not yet ended, or waiting for space.
+    /// Returns a new, empty [`Group`] that allows at most `max_pending` pending tasks. A task is
+    /// pending while it waits for space, and from when it is accepted until it has ended.
     ///
-    /// Beyond that, a submission through the group is refused as
+    /// If the group has that many, a submission through it is refused as
     /// [`GroupFull`](crate::Refusal::GroupFull), even if the pool's policy is to wait. A limit of 0
-    /// refuses every submission. So one tenant of a service cannot take all the space of a pool that several share:
+    /// refuses every submission. So no tenant of a service can take all the space of a shared pool:
     /// [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant) has a map of tenants.
     ///
     /// ```
@@ -289,14 +289,14 @@ impl Pool {
     /// Runs `f` on the calling thread with a [`Scope`], whose tasks may borrow. Returns `f`'s value
     /// once all tasks of the scope have ended.
     ///
-    /// The tasks may borrow what outlives this call. A task that was accepted runs, whatever
-    /// shutdown follows, unless it has a [deadline](crate::Submitter::with_deadline) that passes first. On
-    /// a worker of this pool, [`Scope::serve`] never queues. If the work of the scope has to be
-    /// done in any case, use [`Scope::serve_or_run`].
+    /// The tasks may borrow what outlives this call. An accepted task runs even if the pool is shut
+    /// down, unless the task has a [deadline](crate::Submitter::with_deadline) that passes first.
+    /// On a worker of this pool, [`Scope::serve`] never queues a task. If the work of the scope has
+    /// to be done in any case, use [`Scope::serve_or_run`].
     ///
     /// # Panics
-    /// If `f` or one of the tasks panics, this call panics with the same payload once all tasks
-    /// have ended. `f`'s payload comes before those of tasks, and the first task's before others'.
+    /// If `f` or one of the tasks panics, this call panics once all tasks have ended. It panics
+    /// with the payload of `f`, or else with that of the first task that panicked.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(2)?;
@@ -315,8 +315,8 @@ impl Pool {
         crate::scope::scope(&self.core, Extras::NONE, f)
     }
 
-    /// Returns the pool's statistics since it was built, and its current state. They are exact while
-    /// the pool is at rest. [`Stats`] lists the relations that hold while tasks come and go.
+    /// Returns the pool's current state, and its counters since it was built. They are exact while
+    /// no call is under way and no task starts or ends. [`Stats`] lists what holds at every moment.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -362,21 +362,21 @@ impl Pool {
         self.core.limit()
     }
 
-    /// Sets how many workers there may be: 1 to [`max_workers`](Pool::max_workers). Any other
-    /// number is a [`LimitError`]. The call does not wait for workers to end.
+    /// Sets the highest number of workers that there may be, from 1 to
+    /// [`max_workers`](Pool::max_workers). The call does not wait for workers to end.
     ///
     /// From then on no thread is started beyond `n`, and a submission is refused as
     /// [`Saturated`](crate::Refusal::Saturated) if `n` workers are busy and the queue is full.
     ///
-    /// If the limit is lowered, surplus workers end: idle ones at once, a busy one after its task, or
-    /// after one more task that was already assigned to it. A limit below
-    /// [`min_workers`](Pool::min_workers) ends some of those, too. If the limit is raised, workers
-    /// are started when tasks need them, queued tasks and submissions that wait for space included.
-    /// The `min_workers` are not started in advance a second time. The indexes of workers
-    /// ([`task::slot`](crate::task::slot)) stay below `max_workers`, not below `n`.
+    /// If the limit is lowered, surplus workers end. Idle workers end at once. A busy worker ends
+    /// after its task, or after one more task that was already assigned to it. A limit below
+    /// [`min_workers`](Pool::min_workers) ends some of them, too. If the limit is raised, workers
+    /// are started for queued tasks, waiting submissions and new tasks. The `min_workers` are not
+    /// started in advance again. The [slots](crate::task::slot) of workers stay below
+    /// `max_workers`, not below `n`.
     ///
     /// # Errors
-    /// [`LimitError`] if `n` is 0 or more than `max_workers`. The limit then stays as it was.
+    /// Returns [`LimitError`] if `n` is 0 or more than `max_workers`, and keeps the old limit.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(8)?;
@@ -394,8 +394,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Returns how many workers [`Builder::build`] started. That many do not retire when idle; only a
-    /// [lower limit](Pool::set_limit) ends them.
+    /// Returns how many workers [`Builder::build`] started. That many workers do not retire when
+    /// idle. Only a [lower limit](Pool::set_limit) or a shutdown ends them.
     ///
     /// ```
     /// assert_eq!(lazypool::Pool::new(3).unwrap().min_workers(), 0);
@@ -430,21 +430,21 @@ impl Pool {
         self.core.is_closed()
     }
 
-    /// Closes the pool, and waits until every worker has ended and its thread has been joined, at
-    /// most for `timeout`.
+    /// Closes the pool. Then waits for at most `timeout` until every worker has ended and its
+    /// thread has been joined.
     ///
-    /// From this call on, submissions are refused as [`Closed`](crate::Refusal::Closed), those that
-    /// wait for space included. The [`Shutdown`] decides which accepted tasks still run. The report names
-    /// the workers that have not ended.
+    /// From this call on, submissions are refused as [`Closed`](crate::Refusal::Closed), including
+    /// those that wait for space. The [`Shutdown`] mode decides which accepted tasks still run. The
+    /// report lists the workers that have not ended: the *stragglers*.
     ///
-    /// A pool can be shut down more than once and from several threads, and each call waits. The
-    /// strictest mode stays in force. Once a call has waited and reported stragglers, dropping the pool
-    /// does not wait. Called inside a task of the pool, this closes the pool and returns at once, with
-    /// that task's worker among the stragglers. It also returns at once inside the drop of a value that
-    /// a [discarded task](Pool#discarded-tasks) of this pool captured.
+    /// A pool can be shut down more than once and from several threads. Each call waits, and the
+    /// strictest mode applies. Once a call has waited and reported stragglers, dropping the pool
+    /// does not wait. A call in a task of the pool returns at once, with the task's worker among
+    /// the stragglers. A call in the drop of a value that a [discarded task](Pool#discarded-tasks)
+    /// captured also returns at once.
     ///
-    /// `timeout` does not bound destructors, neither those of thread-local values that tasks left
-    /// behind, nor those of values that discarded tasks captured, which run on the calling thread.
+    /// `timeout` does not limit destructors. Those of thread-local values may delay the join of a
+    /// thread. Those of values that discarded tasks captured run on the calling thread.
     ///
     /// ```
     /// use lazypool::{Pool, Shutdown};
@@ -464,9 +464,9 @@ impl Builder {
     /// Builds the pool, and starts its [`min_workers`](Builder::min_workers).
     ///
     /// # Errors
-    /// [`BuildError`] names the setting that is out of bounds, and the allowed values.
-    /// [`BuildError::Spawn`] means that the OS could not create a thread for one of the `min_workers`;
-    /// the workers that were started have ended when this returns.
+    /// Returns a [`BuildError`] that names the setting that is out of bounds and the allowed
+    /// values. Returns [`BuildError::Spawn`] if the OS cannot create a thread for one of the
+    /// `min_workers`. The workers that were started have then ended.
     ///
     /// ```
     /// use lazypool::{BuildError, Pool};

@@ -19,7 +19,8 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{resume_unwind, AssertUnwindSafe, RefUnwindSafe, UnwindSafe};
 
-/// The part of a scope that its tasks share. The scope does not return before they have ended.
+/// The part of a scope that its tasks refer to. It outlives them, because the call of the scope
+/// returns only after all of them have ended.
 #[derive(Debug)]
 struct Inner {
     members: Owner,
@@ -104,15 +105,16 @@ pub struct Scope<'scope, 'env: 'scope> {
     core: Arc<Core>,
     inner: Inner,
     extras: Extras,
-    /// `true` if the scope was opened on a worker of the pool. That worker waits for each task,
-    /// even if another thread submits the task.
+    /// `true` if the scope was opened on a worker of the pool. That worker waits for each task of
+    /// the scope, even if another thread submits the task. So tasks of such a scope are never
+    /// queued.
     on_worker: bool,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
 
-// No task sees the scope in a broken state after a panic: panics of user code are caught before
-// they reach the scope's own steps.
+// No code sees the scope in a broken state after a panic, because panics of user code are caught
+// before they reach the code of the scope.
 impl UnwindSafe for Scope<'_, '_> {}
 impl RefUnwindSafe for Scope<'_, '_> {}
 
@@ -124,8 +126,10 @@ impl fmt::Debug for Scope<'_, '_> {
 
 struct Scoped<F> {
     inner: *const Inner,
-    /// The closure. It is not a plain `F`, because `run` takes this struct as an argument. With an
-    /// `F`, that would promise that the data which the closure borrows live until `run` returns.
+    /// The closure. It is not a plain `F`, because `run` takes this struct by value. With a plain
+    /// `F`, the argument would promise that the closure's borrows stay valid until `run` returns.
+    /// But the borrowed data may be gone as soon as the task has ended, while `run` is still
+    /// returning.
     f: MaybeUninit<F>,
 }
 
@@ -139,7 +143,8 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
         let Self { inner, f } = self;
         // SAFETY: the task is pending, so the scope has not returned.
         let inner = unsafe { &*inner };
-        // SAFETY: as above. No other reference of this task exists.
+        // SAFETY: as above. `serve` uses its own `Pending` of this task only if the pool refused
+        // the task.
         let pending = unsafe { Pending::of(&inner.members) };
         // SAFETY: the task was created with a closure, which only this function consumes.
         let result = ctx.call(unsafe { f.assume_init() });
@@ -154,14 +159,14 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
             }
         }
         end(Ended::ran(panicked));
-        // This ends the scope's wait, so the scope may be gone after it.
+        // This may end the scope's wait, so the scope may be gone afterwards.
         pending.end(Ended::Completed);
     }
 
     /// Drops the closure of a task whose deadline has passed. No shutdown discards a scope's task.
     fn discard(self, _: NeverRan) -> Release {
-        // SAFETY: the task is pending, so the scope has not returned. No other reference of this
-        // task exists.
+        // SAFETY: the task is pending, so the scope has not returned. `serve` uses its own
+        // `Pending` of this task only if the pool refused the task.
         let pending = unsafe { Pending::of(&(*self.inner).members) };
         // SAFETY: the task was created with a closure, which only this function consumes.
         drop_contained(unsafe { self.f.assume_init() });
@@ -180,9 +185,9 @@ impl<'scope> Scope<'scope, '_> {
     /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
     ///
     /// # Errors
-    /// Those of [`Pool::serve`](crate::Pool::serve). If the scope was opened on a worker of the
-    /// same pool, or this is called on one, the task never queues: if no worker is idle and none
-    /// can be started, it is refused as [`OnWorker`](crate::Refusal::OnWorker).
+    /// Returns the errors of [`Pool::serve`](crate::Pool::serve). If this is called on a worker of
+    /// the same pool, or the scope was opened on one, the task is never queued. It is then refused
+    /// as [`OnWorker`](crate::Refusal::OnWorker) if no worker is idle and none can be started.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -218,15 +223,16 @@ impl<'scope> Scope<'scope, '_> {
         })
     }
 
-    /// Submits a task as [`serve`](Scope::serve) does. If the pool refuses it, for any reason, runs
-    /// it at once on the calling thread.
+    /// Submits a task as [`serve`](Scope::serve) does. If the pool refuses the task, for any
+    /// reason, runs the closure at once on the calling thread.
     ///
     /// A closure that runs here is not a task of the pool: see
-    /// [`Refused::run_anyway`](crate::Refused::run_anyway). One that was accepted, but is dropped
-    /// at the scope's [deadline](crate::Submitter::with_deadline), does not run.
+    /// [`Refused::run_anyway`](crate::Refused::run_anyway). A task that was accepted, but that no
+    /// worker has started by the scope's [deadline](crate::Submitter::with_deadline), is dropped
+    /// and does not run.
     ///
     /// # Panics
-    /// If the closure runs here, and panics.
+    /// Panics if the closure runs on the calling thread and panics.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

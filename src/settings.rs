@@ -1,8 +1,9 @@
 //! Settings that come from a file (feature `serde`).
 //!
-//! The two `serde` traits are written by hand, for three reasons. An error names its key in every
-//! format (JSON's own errors give a line only). It is raised where the value is, so that a format
-//! that shows the place shows the right one. And no macro is compiled.
+//! The two `serde` traits are implemented by hand, for three reasons. Errors name their key in
+//! every format, whereas JSON's own errors give only a line. An error is raised while its value is
+//! read, so a format that reports positions reports that of the value. And no derive macro has to
+//! be compiled.
 
 use crate::builder::{check, Builder};
 use crate::duration;
@@ -19,9 +20,9 @@ use std::time::Duration;
 ///
 /// A key that is left out has [`Builder`]'s default. A duration is a text such as `"250ms"`,
 /// `"10s"` or `"1m 30s"`, with the units `ns`, `us`, `ms`, `s`, `m`, `h` and `d`, or `"never"`
-/// ([`Duration::MAX`]). An unknown key, a key given twice, a value of the wrong type and a value
-/// out of bounds are errors, and each names its key. Hooks are code: set them on the [`Builder`]
-/// that [`to_builder`](PoolSettings::to_builder) returns.
+/// ([`Duration::MAX`]). An unknown key, a repeated key, a value of the wrong type and a value out
+/// of bounds are errors, and each error names the key. A file cannot contain hooks, which are code.
+/// Set them on the [`Builder`] that [`to_builder`](PoolSettings::to_builder) returns.
 ///
 /// | key | value | default |
 /// |---|---|---|
@@ -73,13 +74,13 @@ pub struct PoolSettings {
     pub when_full: WhenFull,
     /// See [`Builder::idle_timeout`].
     pub idle_timeout: Duration,
-    /// The shutdown that dropping the pool begins: see [`Builder::shutdown_on_drop`].
+    /// The mode of the shutdown that dropping the pool begins. See [`Builder::shutdown_on_drop`].
     pub shutdown_on_drop: Shutdown,
-    /// How long dropping the pool waits at most: see [`Builder::shutdown_on_drop`].
+    /// The longest time that dropping the pool waits. See [`Builder::shutdown_on_drop`].
     pub shutdown_timeout: Duration,
     /// See [`Builder::thread_name`].
     pub thread_name: String,
-    /// See [`Builder::stack_size`]. `None` means the default of [`std::thread`].
+    /// The size in bytes. `None` means the default of [`std::thread`]. See [`Builder::stack_size`].
     pub stack_size: Option<usize>,
     /// See [`Builder::track_ages`].
     pub track_ages: bool,
@@ -88,7 +89,7 @@ pub struct PoolSettings {
 /// The defaults of [`Builder`].
 impl Default for PoolSettings {
     fn default() -> Self {
-        // A test checks that these are equal to those of `Builder::new`.
+        // A test checks that these values are equal to those of `Builder::new`.
         let cores = crate::parts::backoff::cores();
         Self {
             max_workers: (4 * cores).min(MAX_WORKERS),
@@ -225,7 +226,7 @@ impl<'de> Visitor<'de> for Table {
     }
 }
 
-/// A seed that reads the value of a key and checks it. It adds the key to the front of every error.
+/// A seed that reads the value of a key and checks it. Every error of the seed names the key.
 struct Value<T> {
     key: &'static str,
     check: fn(&T) -> Result<(), BuildError>,
@@ -314,7 +315,7 @@ impl Serialize for PoolSettings {
         table.serialize_field("shutdown_timeout", &Span(self.shutdown_timeout))?;
         table.serialize_field("thread_name", &self.thread_name)?;
         match &self.stack_size {
-            // TOML has no value for "none".
+            // TOML has no value for "none", so the key is left out.
             None => table.skip_field("stack_size")?,
             Some(bytes) => table.serialize_field("stack_size", bytes)?,
         }
@@ -323,10 +324,10 @@ impl Serialize for PoolSettings {
     }
 }
 
-/// Implements both traits for an enum by its `FromStr` and its `Display`.
+/// Implements both `serde` traits for an enum, using its `FromStr` and its `Display`.
 macro_rules! words {
     ($enum:ident, $expected:literal) => {
-        /// Reads the word that `FromStr` reads.
+        /// Reads the text that `FromStr` accepts.
         #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
         impl<'de> Deserialize<'de> for $enum {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 /// still start.
 ///
 /// [`Pool::labeled`], [`Pool::when_full`], [`Pool::with_deadline`], [`Pool::with_deadline_at`],
-/// [`Pool::run_limit`] and [`Pool::min_remaining`] return a submitter. Its own methods of these
-/// names add further options. If an option is set twice, the last one counts. The groups and scopes
-/// that a submitter makes have its options, too.
+/// [`Pool::run_limit`] and [`Pool::min_remaining`] return a submitter. A submitter's methods of the
+/// same names add further options. If an option is set twice, the last value applies. The groups
+/// and scopes that a submitter makes have its options, too.
 ///
 /// A submitter borrows the pool and is cheap to copy.
 ///
@@ -68,13 +68,14 @@ impl fmt::Debug for Submitter<'_> {
     }
 }
 
-/// Methods that begin a submission with options.
+/// Methods that return a [`Submitter`].
 impl Pool {
     /// Returns a [`Submitter`] that gives each of its tasks this label.
     ///
-    /// [`workers`](Pool::workers) shows the label, [`Builder::on_panic`](crate::Builder::on_panic) gets it, and the task
-    /// itself can ask for it ([`task::label`](crate::task::label)). With `serve` it
-    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// [`workers`](Pool::workers) and [`Builder::on_panic`](crate::Builder::on_panic) show the
+    /// label, and the task itself can read it ([`task::label`](crate::task::label)). With `serve`,
+    /// a label [takes 16 bytes](crate::docs::guarantees#closures-without-an-allocation) of the
+    /// space that holds a closure without an allocation.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -89,8 +90,8 @@ impl Pool {
         Submitter::new(self.core()).labeled(label)
     }
 
-    /// Returns a [`Submitter`] with this policy for a full pool, in place of
-    /// [`Builder::when_full`](crate::Builder::when_full)'s; see [`Submitter::when_full`].
+    /// Returns a [`Submitter`] that uses this policy for a full pool instead of the pool's own; see
+    /// [`Submitter::when_full`].
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?; // refuses when it is full
@@ -104,8 +105,8 @@ impl Pool {
         Submitter::new(self.core()).when_full(policy)
     }
 
-    /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission. A task that
-    /// no worker has started by then is dropped. See [`Submitter::with_deadline`].
+    /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission. A task is
+    /// dropped if no worker has started it by then. See [`Submitter::with_deadline`].
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -124,7 +125,7 @@ impl Pool {
     /// ```
     /// use std::time::{Duration, Instant};
     /// let pool = lazypool::Pool::new(1)?;
-    /// let at = Instant::now() + Duration::from_secs(5); // of a request, for all that it needs
+    /// let at = Instant::now() + Duration::from_secs(5); // the deadline of a whole request
     /// pool.with_deadline_at(at).serve(move || assert_eq!(lazypool::task::deadline(), Some(at)))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -147,13 +148,13 @@ impl Pool {
         Submitter::new(self.core()).run_limit(d)
     }
 
-    /// Returns a [`Submitter`] whose tasks are not started with less than `d` left until their
+    /// Returns a [`Submitter`] that starts a task only if at least `d` is left until the task's
     /// deadline; see [`Submitter::min_remaining`].
     ///
     /// ```
     /// use std::time::Duration;
     /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(64).build()?;
-    /// let queries = pool.min_remaining(Duration::from_millis(20)); // one takes that long
+    /// let queries = pool.min_remaining(Duration::from_millis(20)); // a query takes about 20 ms
     /// assert_eq!(queries.do_with_deadline(|| 3, Duration::from_secs(5))?, 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -190,10 +191,10 @@ impl<'a> Submitter<'a> {
         Self { extras, ..self }
     }
 
-    /// Sets what these submissions do when every worker is busy and the queue is full,
-    /// whatever [`Builder::when_full`](crate::Builder::when_full) says.
+    /// Sets what a submission does if every worker is busy and the queue is full. This overrides
+    /// [`Builder::when_full`](crate::Builder::when_full).
     ///
-    /// A submission that comes from a worker of the pool never waits for space.
+    /// A submission made on a worker of the pool never waits for space.
     ///
     /// ```
     /// use lazypool::{Pool, WhenFull};
@@ -217,27 +218,27 @@ impl<'a> Submitter<'a> {
 
     /// Sets a deadline for each task, `d` after its submission.
     ///
-    /// * A task that no worker has started by its deadline never starts. Its closure is dropped,
-    ///   at the latest when its turn in the queue comes. The pool counts it as
+    /// * A task that no worker has started by its deadline never starts. Its closure is dropped
+    ///   when the task's turn in the queue comes, or earlier. The pool counts the task as
     ///   [`expired`](crate::Stats::expired). Its group counts it as
-    ///   [`discarded`](Group::discarded), like every task that never started. A task that its handle or
-    ///   group cancels after its deadline counts as expired, too.
+    ///   [`discarded`](Group::discarded), like every task that never started. A task whose handle
+    ///   or group cancels it after its deadline also counts as expired.
     /// * A task that is still running at its deadline runs on, and
-    ///   [`task::is_cancelled`](crate::task::is_cancelled) turns true in it. Its worker counts as
-    ///   [`abandoned`](crate::Stats::abandoned) until it ends. Then the task counts as
+    ///   [`task::is_cancelled`](crate::task::is_cancelled) returns `true` in it. Its worker counts
+    ///   as [`abandoned`](crate::Stats::abandoned) until the task ends. The task then counts as
     ///   [`timed_out`](crate::Stats::timed_out), and as completed or panicked.
-    /// * A submission that waits for space waits until the deadline at most. `serve` is then refused as
+    /// * A submission waits for space until the deadline at the latest. `serve` is then refused as
     ///   [`Saturated`](crate::Refusal::Saturated), and `do_with_deadline` returns
-    ///   [`Expired`](DeadlineError::Expired). [`serve_async`](crate::Awaitable::serve_async) has no timer:
-    ///   its task expires when its turn comes.
+    ///   [`Expired`](DeadlineError::Expired). [`serve_async`](crate::Awaitable::serve_async) has no
+    ///   timer, so the task expires only when its turn comes.
     ///
-    /// With [`do_with_deadline`](Submitter::do_with_deadline) the earlier of the two deadlines
-    /// counts. [`Duration::MAX`] means no deadline, and so does a time that the clock cannot
-    /// express (292 years). With [`Duration::ZERO`] no task is ever started: `serve` accepts a task
-    /// if there is space, and otherwise refuses it as [`Saturated`](crate::Refusal::Saturated);
-    /// `do_with_deadline` accepts none, and returns [`Expired`](DeadlineError::Expired). With
-    /// `serve` a deadline [takes space from the
-    /// closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// With [`do_with_deadline`](Submitter::do_with_deadline), the earlier of this deadline and the
+    /// call's own applies. [`Duration::MAX`] means no deadline, and so does a duration of more than
+    /// 292 years. With [`Duration::ZERO`] no task is ever started: `serve` accepts a task if there
+    /// is space, and lets it expire; `do_with_deadline` returns [`Expired`](DeadlineError::Expired)
+    /// at once. With `serve`, a deadline [takes 24
+    /// bytes](crate::docs::guarantees#closures-without-an-allocation) of the space that holds a
+    /// closure without an allocation.
     ///
     /// ```
     /// use std::time::Duration;
@@ -258,13 +259,13 @@ impl<'a> Submitter<'a> {
         Self { extras, ..self }
     }
 
-    /// Sets a deadline for each task at the moment `at`, whenever it is submitted.
+    /// Sets the deadline of each task to the instant `at`, whenever the task is submitted.
     ///
     /// This is [`with_deadline`](Submitter::with_deadline) with an absolute time. Use it for a time
     /// budget that several calls share, such as that of a request, or to hand the
     /// [deadline](crate::task::deadline) of one pool's task to another pool. If both this option
-    /// and `with_deadline` are set, the one that was set last counts. If `at` has passed, the
-    /// deadline is now, as with `with_deadline(Duration::ZERO)`.
+    /// and `with_deadline` are set, the one that was set last applies. If `at` has passed, the
+    /// effect is that of `with_deadline(Duration::ZERO)`.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -290,19 +291,20 @@ impl<'a> Submitter<'a> {
     /// Sets a deadline for each task, `d` after its start.
     ///
     /// The time that a task waits in the queue does not count. A task that exceeds the limit is
-    /// treated like one past its [`with_deadline`](Submitter::with_deadline): it runs on,
-    /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in it, its worker counts as
+    /// treated like a task past its [`with_deadline`](Submitter::with_deadline): it runs on,
+    /// [`task::is_cancelled`](crate::task::is_cancelled) returns `true` in it, its worker counts as
     /// [`abandoned`](crate::Stats::abandoned), and it counts as
-    /// [`timed_out`](crate::Stats::timed_out) when it ends. With a `with_deadline` beside it, the
-    /// earlier of the two counts. This option alone does not make a queued task expire.
+    /// [`timed_out`](crate::Stats::timed_out) when it ends. If `with_deadline` is also set, the
+    /// earlier deadline applies. This option alone does not make a queued task expire.
     ///
     /// With [`do_with_deadline`](Submitter::do_with_deadline),
     /// [`task::deadline`](crate::task::deadline) returns the earlier of this deadline and the
     /// caller's. The caller still waits until its own deadline.
     ///
-    /// [`Duration::MAX`] means no limit, and so does a time that the clock cannot express (292 years).
-    /// With [`Duration::ZERO`] each task is past its deadline as it starts. This option
-    /// [takes space from the closure](crate::docs::guarantees#closures-without-an-allocation).
+    /// [`Duration::MAX`] means no limit, and so does a duration of more than 292 years. With
+    /// [`Duration::ZERO`] each task is past its deadline as it starts. With `serve`, this option
+    /// [takes 24 bytes](crate::docs::guarantees#closures-without-an-allocation) of the space that
+    /// holds a closure without an allocation, unless a deadline takes them.
     ///
     /// ```
     /// use std::time::Duration;
@@ -310,7 +312,7 @@ impl<'a> Submitter<'a> {
     /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(8).build()?;
     /// let pages = pool.run_limit(Duration::from_millis(50)).group();
     /// for _ in 0..4 {
-    ///     // Each has its 50 ms, though it may wait for the others.
+    ///     // Each task may run for 50 ms, however long it waits for the others.
     ///     pages.serve(|| assert!(lazypool::task::remaining().is_some()))?;
     /// }
     /// pages.wait();
@@ -326,23 +328,23 @@ impl<'a> Submitter<'a> {
         Self { extras, ..self }
     }
 
-    /// Sets how much time must be left until its deadline for a task to be started.
+    /// Sets how much time must be left until a task's deadline when a worker starts the task.
     ///
     /// Set `d` to the time that such a task takes. Then an overloaded pool spends no time on tasks
     /// that would end too late. If less than `d` is left when the turn of a task comes, the task is
-    /// not started. The caller of [`do_with_deadline`](Submitter::do_with_deadline) gets it back as
-    /// [`Expired`](DeadlineError::Expired), even before the deadline. A task that was served
-    /// through [`with_deadline`](Submitter::with_deadline) is dropped.
+    /// not started. The caller of [`do_with_deadline`](Submitter::do_with_deadline) gets the
+    /// closure back as [`Expired`](DeadlineError::Expired), even before the deadline. A task that
+    /// was served through [`with_deadline`](Submitter::with_deadline) is dropped.
     ///
-    /// This option has no effect on a task without a deadline. A
-    /// [`run_limit`](Submitter::run_limit) is no such deadline.
+    /// This option has no effect on a task without a deadline. Here, a
+    /// [`run_limit`](Submitter::run_limit) does not count as a deadline.
     ///
     /// **Keep `d` below the whole time from submission to deadline.** Otherwise no task is ever
-    /// started, not even on an idle pool. Each ends as `Expired`, and
+    /// started, not even on an idle pool. Every task expires, so
     /// [`Stats::expired`](crate::Stats::expired) grows with [`accepted`](crate::Stats::accepted).
-    /// The error's text names `min_remaining`. It does not say whether the deadline passed or too
+    /// The error's text names `min_remaining`, but does not say whether the deadline passed or too
     /// little time was left. If `d` is measured, limit it to a part of the deadline:
-    /// `d.min(deadline / 8 * 7)` leaves an eighth of it for the way to a worker.
+    /// `d.min(deadline / 8 * 7)` leaves a task an eighth of it to reach a worker.
     ///
     /// ```
     /// use lazypool::{DeadlineError, Pool};
@@ -363,12 +365,11 @@ impl<'a> Submitter<'a> {
         Self { extras, ..self }
     }
 
-    /// Does what [`Pool::serve`] does, with these options.
+    /// Submits a task as [`Pool::serve`] does, with the options of this submitter.
     ///
     /// # Errors
-    /// Those of [`Pool::serve`]. The refusal is
-    /// [`Saturated`](crate::Refusal::Saturated), too, if the task's deadline passes while the call
-    /// waits for space.
+    /// Returns the errors of [`Pool::serve`]. Also returns [`Saturated`](crate::Refusal::Saturated)
+    /// if the task's deadline passes while the call waits for space.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -389,13 +390,12 @@ impl<'a> Submitter<'a> {
             .map_err(|(closure, why)| Refused::new(closure, why))
     }
 
-    /// Does what [`Pool::do_with_deadline`] does, with these
-    /// options.
+    /// Runs a task as [`Pool::do_with_deadline`] does, with the options of this submitter.
     ///
     /// # Errors
-    /// Those of [`Pool::do_with_deadline`]. The error is
-    /// [`Expired`](DeadlineError::Expired), too, if the task's turn comes with less than
-    /// [`min_remaining`](Submitter::min_remaining) left.
+    /// Returns the errors of [`Pool::do_with_deadline`]. Also returns
+    /// [`Expired`](DeadlineError::Expired) if less than [`min_remaining`](Submitter::min_remaining)
+    /// is left until the deadline when a worker is about to start the task.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -474,10 +474,10 @@ impl<'a> Submitter<'a> {
     /// [`Pool::scope`].
     ///
     /// A task that was accepted with a [deadline](Submitter::with_deadline) is dropped without
-    /// being run if no worker has started it by then. All others run.
+    /// being run if no worker has started it by its deadline. All other accepted tasks run.
     ///
     /// # Panics
-    /// As [`Pool::scope`] does.
+    /// Panics if `f` or one of the tasks panics, as [`Pool::scope`] does.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

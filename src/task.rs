@@ -8,11 +8,10 @@ use crate::sync::{now, told};
 use crate::work::context::{with_current, Ctx};
 use std::time::{Duration, Instant};
 
-/// Returns `true` if this task should stop early: no caller waits for it any more, or it was
-/// cancelled.
+/// Returns `true` if this task should stop early, because its result is no longer wanted.
 ///
-/// It is `true` once the caller has left at its deadline, the task is past a deadline of its own
-/// ([`with_deadline`](crate::Submitter::with_deadline),
+/// The result is `true` once one of these has happened: the task's caller has left at its deadline,
+/// the task is past a deadline of its own ([`with_deadline`](crate::Submitter::with_deadline),
 /// [`run_limit`](crate::Submitter::run_limit)), its [group](crate::Group::cancel) or its
 /// [handle](crate::Handle::cancel) has been cancelled, its handle has been dropped, or its pool has
 /// been shut down with [`Shutdown::Cancel`](crate::Shutdown::Cancel). It is `false` outside a
@@ -32,7 +31,7 @@ use std::time::{Duration, Instant};
 ///     },
 ///     Duration::from_millis(5),
 /// );
-/// // `Expired` where the OS took longer than that to start the worker.
+/// // The result is `Expired` if the OS took longer than that to start the worker.
 /// use lazypool::DeadlineError::{Expired, TimedOut};
 /// assert!(matches!(left, Err(TimedOut | Expired(_))));
 /// assert!(!lazypool::task::is_cancelled());
@@ -45,10 +44,10 @@ pub fn is_cancelled() -> bool {
 
 /// Returns the deadline of this task.
 ///
-/// Of several, such as that of its caller and that of a [`run_limit`](crate::Submitter::run_limit),
-/// it is the earliest. It is `None` for a task that has no deadline: one that was served without
-/// [`with_deadline`](crate::Submitter::with_deadline) or `run_limit`, or one whose timeout is
-/// [`Duration::MAX`]. It is `None` outside a worker, too.
+/// If the task has several deadlines, such as that of its caller and that of a
+/// [`run_limit`](crate::Submitter::run_limit), returns the earliest. Returns `None` if the task has
+/// no deadline: it was served without [`with_deadline`](crate::Submitter::with_deadline) and
+/// `run_limit`, or its timeout is [`Duration::MAX`]. Also returns `None` outside a worker.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -65,7 +64,8 @@ pub fn deadline() -> Option<Instant> {
 
 /// Returns the time that is left until the [`deadline`] of this task.
 ///
-/// It is zero once the deadline has passed, and `None` if the task has no deadline.
+/// Returns zero once the deadline has passed. Returns `None` if the task has no deadline, and
+/// outside a worker.
 ///
 /// ```
 /// use std::time::Duration;
@@ -83,7 +83,7 @@ pub fn remaining() -> Option<Duration> {
 /// Returns the label that this task was submitted with; see
 /// [`Pool::labeled`](crate::Pool::labeled).
 ///
-/// It is `None` for a task without a label, and outside a worker.
+/// Returns `None` for a task without a label, and outside a worker.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -101,7 +101,7 @@ pub fn label() -> Option<&'static str> {
 /// Returns the slot of the worker that runs this task.
 ///
 /// A slot is a worker's place in its pool: a number from 0 up to but not including
-/// [`max_workers`](crate::Pool::max_workers). It is `None` outside a worker.
+/// [`max_workers`](crate::Pool::max_workers). Outside a worker, this returns `None`.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -135,7 +135,8 @@ pub fn label() -> Option<&'static str> {
 ///     let own = Arc::clone(&own);
 ///     group.serve(move || {
 ///         let slot = task::slot().expect("on a worker");
-///         // Do not hold it while this task submits others: a refused one may run here.
+///         // Do not hold this lock while the task submits other tasks. The code that gets a
+///         // refused task back may run it on this thread, and would then lock again.
 ///         let mut own = own[slot].lock().unwrap();
 ///         let connection = own.get_or_insert_with(|| Connection { queries: 0 }); // connects
 ///         connection.queries += 1;

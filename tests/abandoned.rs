@@ -26,9 +26,9 @@ enum Cause {
 }
 
 impl Cause {
-    /// Serves a task that waits at the gate. Returns the action that abandons the task, which does
-    /// nothing where a deadline does so. The deadlines pass after a second, enough to start a thread
-    /// on a busy machine.
+    /// Serves a task that waits at the gate. Returns the action that abandons the task. The action
+    /// does nothing if a deadline or a run limit abandons the task. Both pass after a second, which
+    /// is enough to start a thread on a busy machine.
     fn serve(self, pool: &Pool, gate: &Gate) -> Box<dyn FnOnce()> {
         let group = match self {
             Self::Caller => {
@@ -138,7 +138,7 @@ fn law10_a_drop_after_a_shutdown_that_did_not_wait_waits() {
     });
 }
 
-/// A drop that waits returns as soon as the last task it waits for is abandoned, also if that task
+/// A drop that waits returns as soon as the last task it waits for is abandoned, even if that task
 /// starts only during the wait.
 #[test]
 fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {

@@ -44,8 +44,8 @@ fn law09_counted_when_the_call_returns() {
     });
 }
 
-/// With several callers, each sees at least its own calls counted. The figures that hold at every
-/// moment do so meanwhile.
+/// With several callers, each sees at least its own calls counted. Meanwhile, the invariants that
+/// hold at every moment hold.
 #[test]
 fn law09_counted_when_the_call_returns_to_many() {
     timed(|| {

@@ -284,8 +284,8 @@ fn law01_expired_tasks_leave_their_room() {
 }
 
 /// Law 1: the place of a cancelled task stays taken while an older task is queued before it, and no
-/// longer. Then the whole queue is free, also for a worker of the pool, which fills it in a time
-/// that is proportional to its length.
+/// longer. After that the whole queue is free, even for a worker of the pool. The worker fills it
+/// in a time that is proportional to its length.
 #[test]
 fn law01_cancelled_tasks_leave_their_room() {
     const ROOM: usize = cut(1 << 17) as usize;
@@ -312,7 +312,7 @@ fn law01_cancelled_tasks_leave_their_room() {
         gate.open();
         let (served, took) = arrives("the number of tasks", &told);
         assert_eq!(served, ROOM);
-        // Many times as long as it takes.
+        // The limit is many times as long as filling the queue takes.
         assert!(took < Duration::from_secs(4), "{took:?}");
         check_at_rest(&pool, &settle(&pool));
     });

@@ -197,7 +197,7 @@ fn law03_what_a_task_sees_of_its_deadline() {
 }
 
 /// A task sees that its caller has left: `is_cancelled` becomes true, never before the deadline,
-/// and `remaining` stays at zero. The deadline is still that of the caller, also if the task asks
+/// and `remaining` stays at zero. The deadline is still that of the caller, even if the task asks
 /// for it only then. The next task on that worker sees nothing of it.
 #[test]
 fn law03_a_task_sees_that_its_caller_left() {

@@ -338,7 +338,7 @@ where
         false => group.cancel(),
     }
     let took = start.elapsed();
-    // Many times as long as it takes.
+    // The limit is many times as long as the discard takes.
     assert!(took < Duration::from_secs(4), "{took:?}");
     let s = pool.stats();
     let others = s.discarded - MANY as u64;

@@ -1,7 +1,7 @@
 //! Law 20: the cancel of a group costs time for its own queued tasks, and none for those of others.
 //!
-//! Each test compares two runs of the same program on the same machine. The limits are many times
-//! the expected cost, and a small part of a cost in proportion to everything that is queued.
+//! Each test compares two runs of the same program on the same machine. A limit is many times the
+//! expected cost. It is a small fraction of a cost that grows with everything that is queued.
 
 mod common;
 
@@ -35,9 +35,9 @@ fn best<T>(tasks: usize, make: impl Fn(&Gate) -> (Pool, T), cancel: impl Fn(T)) 
     (0..3).map(measure).min().expect("three")
 }
 
-/// Groups of one queued task each are cancelled, oldest or newest first, while all of them are held:
-/// as quickly as tasks are taken out by their handles. Once, each cancel walked the queue up to its
-/// task, and all groups cancelled before it.
+/// Groups of one queued task each are cancelled, oldest or newest first, while none of them is
+/// dropped. This is as quick as taking the tasks out by their handles. Formerly, each cancel walked
+/// the queue up to its task, and all groups cancelled before it.
 #[test]
 fn law20_many_groups_of_one_queued_task() {
     timed(|| {

@@ -239,7 +239,8 @@ fn law10_wakers_of_discarded_tasks_are_called_once_all_are_settled() {
     });
 }
 
-/// A waker may submit tasks. If the pool is full it is refused as any other thread is.
+/// A waker may submit tasks. If the pool is full, its submission is refused, as that of any other
+/// thread is.
 #[test]
 fn law21_a_waker_that_serves_into_a_full_pool_is_refused() {
     timed(|| {

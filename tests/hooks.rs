@@ -80,8 +80,8 @@ fn law03_deadlines_hold_within_a_slow_start_hook() {
 }
 
 /// Laws 1 and 3: a worker in its stop hook is busy, however long the hook takes. A submission that
-/// must not wait is refused at once; one that may wait leaves at its deadline. The worker runs
-/// queued tasks after its hook, for which it starts again.
+/// must not wait is refused at once; one that may wait leaves at its deadline. If tasks are queued
+/// when the hook ends, the worker stays and runs them.
 #[test]
 fn law03_deadlines_hold_within_a_slow_stop_hook() {
     timed(|| {
@@ -146,8 +146,8 @@ fn law05_a_worker_in_its_start_hook_stops_no_spawning() {
 }
 
 /// Law 14: from the start hook of a pool's only worker, `do_with_deadline` and `Scope::serve` are
-/// refused at once. The hook of one of two workers may wait for a task on the other; then those of
-/// that task are refused, since they are not given to the worker whose hook waits.
+/// refused at once. In a pool of two workers, the hook of one may wait for a task on the other.
+/// Calls by that task are then refused, because no task is given to the worker whose hook waits.
 #[test]
 fn law14_a_start_hook_waits_for_a_task_that_waits() {
     fn calls(pool: &Pool) -> (Asked, Result<(), Refused<()>>) {

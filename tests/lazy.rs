@@ -41,8 +41,8 @@ fn law05_a_sequential_caller_uses_one_worker() {
     });
 }
 
-/// Law 5: a task that calls its own pool again and again uses one worker besides its own, although
-/// with a queue that worker looks there after each call.
+/// Law 5: a task that calls its own pool again and again uses one worker besides its own. This
+/// holds even if the pool has a queue, at which that worker looks after each call.
 #[test]
 fn law05_a_sequential_caller_on_a_worker_uses_one_more() {
     timed(|| {
@@ -81,8 +81,8 @@ fn law05_a_thread_before_the_queue() {
     });
 }
 
-/// Law 5: no thread is started while a worker is idle throughout the call. So idle workers take as
-/// many tasks, submitted one after the other or all at once.
+/// Law 5: no thread is started while a worker is idle throughout the call. So `n` idle workers take
+/// `n` tasks, submitted one after the other or all at once.
 #[test]
 fn law05_idle_workers_before_a_thread() {
     timed(|| {

@@ -236,7 +236,7 @@ fn law04_raising_the_limit_makes_room() {
 }
 
 /// Law 5: setting the limit to its present value starts no thread while the worker that was started
-/// for a queued task is still in its start hook. Once, each such call started another thread.
+/// for a queued task is still in its start hook. Formerly, each such call started another thread.
 #[test]
 fn law05_a_limit_set_again_starts_no_thread() {
     timed(|| {
@@ -264,7 +264,7 @@ fn law05_a_limit_set_again_starts_no_thread() {
 }
 
 /// Law 4: if the limit is lowered beside a worker in its start hook and an idle one, the first ends
-/// after its hook, without a task, and the idle one stays. Once, the idle one was told to end.
+/// after its hook, without a task, and the idle one stays. Formerly, the idle one was told to end.
 #[test]
 fn law04_a_worker_in_its_start_hook_ends_before_an_idle_one() {
     timed(|| {

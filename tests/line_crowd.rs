@@ -163,8 +163,8 @@ fn law20_a_cancel_takes_its_group_out_of_a_crowd() {
 
 type Awaited = Pin<Box<ServeAsync<fn(), ()>>>;
 
-/// A future in line, whose waker polls it, and then a second one of the same kind, as the waker of
-/// an executor that polls inline.
+/// A future in line, and its waker, which acts like an executor that polls inline: it polls the
+/// future, and then a second one of the same kind.
 struct Chain {
     pool: Arc<Pool>,
     served: Arc<Mutex<Vec<Handle<()>>>>,

@@ -141,7 +141,7 @@ fn law10_dropped_by_its_own_task() {
 }
 
 /// Laws 1, 3, 4, 6 and 9: a worker in a thread-local destructor has left its slot and the counts.
-/// No submission waits for it, and no worker that ends after it. Only a shutdown does: its report
+/// Neither a submission nor a worker that ends later waits for it. Only a shutdown does: its report
 /// is clean once no thread is left. The test does not run on Windows: no thread starts there while
 /// a thread-local destructor runs.
 #[cfg(not(windows))]
@@ -197,9 +197,9 @@ fn law04_nothing_but_a_shutdown_waits_for_a_destructor() {
     );
 }
 
-/// Laws 4 and 10: as on other threads, a destructor may wait for one of a thread that ends later.
-/// The test does not run on Windows, which runs the destructors of one thread after those of
-/// another.
+/// Laws 4 and 10: as on other threads, a thread-local destructor may wait for a destructor of a
+/// thread that ends later. The test does not run on Windows, which runs the destructors of one
+/// thread after those of another.
 #[cfg(not(windows))]
 #[test]
 fn law10_a_destructor_may_wait_for_that_of_a_later_thread() {

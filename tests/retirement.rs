@@ -310,8 +310,9 @@ fn law11_an_expiring_pool_hardly_wakes() {
     });
 }
 
-/// Law 11: while a thread takes the registry's lock without a pause, only one worker tries to sweep.
-/// Once, all of them tried every half millisecond, and together kept that thread off the CPUs.
+/// Law 11: while a thread takes the registry's lock without a pause, only one worker tries to
+/// sweep. Formerly, all of them tried every half millisecond, and together kept that thread off the
+/// CPUs.
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_one_worker_waits_for_the_registrys_lock() {

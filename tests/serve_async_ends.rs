@@ -139,7 +139,8 @@ fn law22_a_drop_of_the_pool_answers_it() {
     });
 }
 
-/// The cancel of its group gives the closure back at once. The group's wait returns without a poll.
+/// A cancel of the future's group gives the closure back at once. The group's wait returns without
+/// another poll.
 #[test]
 fn law22_a_cancel_of_its_group_answers_it_at_once() {
     timed(|| {

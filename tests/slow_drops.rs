@@ -32,7 +32,8 @@ fn blocked(pool: &Pool, group: &Group) -> mpsc::Receiver<Result<(), Refused<()>>
 }
 
 /// Laws 10 and 14: a shutdown answers a blocked submitter, and a caller whose task it hands back,
-/// before it drops captures, whether the task of these was queued before or behind the caller's.
+/// before it drops captures. This holds whether the task with these captures was queued before or
+/// behind the caller's task.
 #[test]
 fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
     timed(|| {
@@ -182,9 +183,10 @@ fn law10_a_drop_does_not_wait_while_a_cancel_drops_captures() {
     });
 }
 
-/// Law 10: a drop that drains waits for the tasks queued behind one that is too late to start, even
-/// while the late task's captures are dropped, and its group, of which an earlier task has run, is
-/// cancelled. The late task does not count as abandoned, since it does not run.
+/// Law 10: a drop that drains waits for the tasks queued behind one that is too late to start. This
+/// holds even while the late task's captures are dropped, and even if its group, of which an
+/// earlier task has run, is cancelled meanwhile. The late task does not count as abandoned, since
+/// it does not run.
 #[test]
 fn law10_a_drop_waits_for_tasks_that_are_queued_behind_a_late_one() {
     timed(|| {

@@ -315,9 +315,9 @@ fn law10_a_slow_thread_start_is_a_straggler() {
     });
 }
 
-/// Laws 6 and 13: workers retire down to `min_workers` even if no thread can be started. Once, the
-/// cleaner needed a thread, so no worker retired if the pool had the last thread that the system
-/// gave.
+/// Laws 6 and 13: workers retire down to `min_workers` even if no thread can be started. Formerly,
+/// the cleaner needed a thread, so no worker retired if the pool had the last thread that the
+/// system gave.
 #[test]
 fn law06_retirement_needs_no_thread() {
     timed(|| {

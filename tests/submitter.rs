@@ -235,7 +235,7 @@ fn law17_a_deadline_by_the_clock() {
                 .unwrap()
         });
         assert_eq!(told.recv(), Ok(Some(at)));
-        // The earlier deadline counts, and `Duration::MAX` takes it away.
+        // The earlier deadline counts, and `Duration::MAX` removes the deadline.
         let earlier = on.do_with_deadline(task::deadline, LONG / 2).unwrap();
         assert!(earlier.expect("a deadline") < at);
         assert_eq!(seen(on.with_deadline(Duration::MAX)).1, None);

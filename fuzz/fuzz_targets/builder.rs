@@ -1,6 +1,6 @@
-//! A pool's settings: as text, as values and in a pool. Text that is read is written in the same
-//! way; a setting that is refused is named in the error; a pool that is built works, down to the
-//! oddest durations.
+//! A pool's settings: as text, as values and in a pool. A value that was read from text can be
+//! written and read again, and is the same; a setting that is refused is named in the error; a pool
+//! that is built works, even with the oddest durations.
 #![no_main]
 
 use lazypool::{BuildError, DeadlineError, Pool, PoolSettings, Refusal, Shutdown, WhenFull};
@@ -70,7 +70,7 @@ fuzz_target!(|input: Input<'_>| {
     }
 });
 
-/// Reads a word. If it is one, it is written so that it is read as the same.
+/// Parses a word. Asserts that its value, written as text, parses as the same value.
 fn word<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) {
     match text.parse::<T>() {
         Ok(value) => assert_eq!(value.to_string().parse().ok(), Some(value)),
@@ -78,7 +78,7 @@ fn word<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) {
     }
 }
 
-/// Asserts that settings are written so that they are read as the same.
+/// Asserts that settings that are written as text are read back as the same settings.
 fn written(settings: &PoolSettings) {
     let text = serde_json::to_string(settings).expect("text");
     let read = serde_json::from_str::<PoolSettings>(&text);

@@ -93,7 +93,7 @@ enum State {
     Queued,
     Running,
     Ended,
-    /// It never ran, in this state and in the next three.
+    /// The task never ran. This also holds for the next three states.
     Refused,
     Cancelled,
     Discarded,
@@ -172,7 +172,7 @@ struct Play {
     retires: bool,
     limit: usize,
     tasks: Vec<Task>,
-    /// The places of the queue; `None`: its task was taken out.
+    /// The places of the queue, oldest first. A place is `None` once its task was taken out.
     queue: VecDeque<Option<usize>>,
     line: VecDeque<usize>,
     group: Group,
@@ -320,7 +320,7 @@ impl Play {
 
     fn submit(&mut self, holds: bool, mut fault: Fault, with: With, is_awaited: bool) {
         if is_awaited && fault == Fault::ResultExplodes {
-            // That panic counts or not, by the moment at which the handle is dropped.
+            // Whether that panic counts depends on when the handle is dropped.
             fault = Fault::Nothing;
         }
         let due = self.due(with);
@@ -470,7 +470,8 @@ impl Play {
                 }
                 self.accept(n, true);
                 if !self.retires {
-                    // It is counted, its worker is free, and an idle one was used.
+                    // The task is counted and its worker is free. A thread was started only if no
+                    // worker was idle.
                     assert_eq!(self.differs(), None, "at once: {self:?}");
                     let started = self.pool.stats().spawned - before.spawned;
                     assert_eq!(started, u64::from(before.idle == 0), "{self:?}");

@@ -67,7 +67,8 @@ pub struct Token {
 }
 
 impl Token {
-    /// Runs the body of a task, which is to have this label and a deadline or none.
+    /// Runs the body of a task. Counts it in `wrong` unless it has this label, and a deadline
+    /// exactly if `timed`.
     pub fn run(self, label: Option<&'static str>, timed: bool) -> Value {
         let (sums, fate) = (Arc::clone(&self.sums), Arc::clone(&self.fate));
         add(&fate.ran);
@@ -109,7 +110,7 @@ impl Drop for Token {
         let ran = get(&self.fate.ran) > 0;
         self.sums.inside.fetch_sub(ran.into(), SeqCst);
         if self.fault == Fault::CaptureExplodes && !panicking() {
-            // Only a panic inside a task is the task's.
+            // A panic of this drop is the task's only if the task has run.
             self.sums.panics.fetch_add(ran.into(), SeqCst);
             explode();
         }
@@ -159,7 +160,7 @@ fn explode() -> ! {
 
 /// Drops a value whose drop may panic, and catches the panic.
 pub fn defuse<T>(what: T) {
-    // The payload of that panic is a text.
+    // The payload of that panic is a `&str`, whose drop cannot panic.
     catch_unwind(AssertUnwindSafe(|| drop(what))).unwrap_or_default();
 }
 

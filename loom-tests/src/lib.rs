@@ -91,7 +91,7 @@ mod parts {
         })
     }
 
-    /// Does a task that does nothing, and waits for it. Returns `true` if it ran.
+    /// Runs an empty task and waits for it. Returns `true` if it ran.
     pub fn call(pool: &Pool) -> bool {
         pool.do_with_deadline(|| (), Duration::MAX).is_ok()
     }

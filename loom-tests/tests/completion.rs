@@ -79,9 +79,9 @@ fn release_against_deadline() {
     });
 }
 
-/// A task asks for its deadline while its caller publishes it, and leaves. Excludes: a deadline
-/// that the caller has not published; a read in the node of a caller that has left; a caller that
-/// takes that read for the end of its task. All interleavings.
+/// A task asks for its deadline while its caller publishes the deadline and leaves. Excludes: a
+/// deadline that the caller has not published; a read in the node of a caller that has left; a
+/// caller that mistakes that read for the end of its task. All interleavings.
 #[test]
 fn asked_against_leaving() {
     check(None, || {

@@ -8,7 +8,7 @@ use loom_tests::{beside, check};
 use std::sync::Arc;
 
 /// A worker adds itself to a count, then looks for submissions; a submitter announces itself, then
-/// reads the counts. One of the two sees the other, also if the worker is in another count by then.
+/// reads the counts. One of the two sees the other, even if the worker is in another count by then.
 fn counted_is_seen(first: fn(&Counts), then: fn(&Counts), sees_nobody: fn(&Counts) -> bool) {
     check(None, move || {
         let counts = Arc::new(Counts::new());

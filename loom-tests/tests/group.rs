@@ -55,8 +55,8 @@ fn wait_against_a_handles_outcome() {
 }
 
 /// A thread takes the value of the only task of a full group, and submits the next one. Excludes: a
-/// refusal, because the task's place is freed after its value is there; counts without the task.
-/// Preemptions: 2.
+/// refusal, because the task's place is freed only after its value is there; figures that do not
+/// count the task yet. Preemptions: 2.
 #[test]
 fn a_value_and_then_the_next_task() {
     check(Some(2), || {
@@ -156,9 +156,10 @@ fn cancel_against_the_next_groups_task() {
     });
 }
 
-/// A group's queued task is discarded while a shutdown discards the queue, which leaves the scope's
-/// task before it in place. Excludes: a task discarded by both or by neither; a lost increment of
-/// the count of discarded tasks, or of tasks removed from the queue. Preemptions: 2.
+/// A group's cancel discards its queued task while a shutdown discards the queue. A scope's task is
+/// queued before it, and the shutdown leaves that task in place. Excludes: a task discarded by both
+/// or by neither; a lost increment of the count of discarded tasks, or of tasks removed from the
+/// queue. Preemptions: 2.
 #[test]
 fn cancel_against_discard() {
     check(Some(2), || {

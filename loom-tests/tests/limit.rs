@@ -92,10 +92,10 @@ impl Wake for IsRefused {
     }
 }
 
-/// Two workers run a task each as the limit is lowered to one. Then the first task ends, whose
-/// handle has a waker, beside a submission. Law 4: the worker of that task is one too many, and
-/// ends without another task. Excludes: a surplus worker that goes idle before it calls the waker:
-/// the waker's submission, or the other one, would claim it. Preemptions: 2.
+/// Two workers run a task each as the limit is lowered to one. Then the first task, whose handle
+/// has a waker, ends beside a submission. Law 4: the worker of that task is one too many, and ends
+/// without another task. Excludes: a surplus worker that goes idle before it calls the waker: the
+/// waker's submission, or the other one, would claim it. Preemptions: 2.
 #[test]
 fn law04_a_surplus_worker_with_a_waker() {
     check(Some(2), || {
@@ -151,8 +151,8 @@ fn lowered_against_a_push() {
 }
 
 /// The limit is lowered while a thread is started for a task, and raised again. Excludes: a slot
-/// that is withheld for ever; a task whose thread is not started and that is accepted. Preemptions:
-/// 2.
+/// that is withheld for ever; a task that is accepted although its thread is not started.
+/// Preemptions: 2.
 #[test]
 fn lowered_against_a_spawn() {
     check(Some(2), || {

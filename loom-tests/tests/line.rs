@@ -111,7 +111,7 @@ impl Space {
 
 /// A thread joins while another makes space. The joining thread may serve its own entry and find no
 /// space yet; the other thread then finds it serving, and leaves an event. Excludes: a thread that
-/// sleeps beside space. All interleavings.
+/// sleeps although there is space. All interleavings.
 #[test]
 fn join_against_make() {
     check(None, || {
@@ -142,7 +142,7 @@ fn two_servers() {
 }
 
 /// Space for two is made in two steps, beside two threads that join. Excludes: a thread that sleeps
-/// beside space, because an event that was left during one attempt is lost at the next.
+/// although there is space, because an event that was left during one attempt is lost at the next.
 /// Preemptions: 3.
 #[test]
 fn two_join_against_two_makes() {
@@ -249,9 +249,9 @@ fn fetch_against_the_answer() {
 }
 
 /// Two futures are in line. The first has a waker and gets its answer: the server calls the waker
-/// and goes on to serve. Excludes: a second future that waits beside space, because the server
-/// stopped to call the waker while the other thread that made space relied on it to serve. All
-/// interleavings.
+/// and goes on to serve. Excludes: a second future that waits although there is space, because the
+/// server stopped to call the waker while the other thread that made space relied on it to serve.
+/// All interleavings.
 #[test]
 fn a_waker_between_two_answers() {
     check(None, || {

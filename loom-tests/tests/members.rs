@@ -108,8 +108,8 @@ fn no_moment_before_the_call() {
     });
 }
 
-/// Two threads wait, and one of them leaves at its deadline. Excludes: the other sleeps on, because
-/// the task's end finds no waiter. Preemptions: 3.
+/// Two threads wait, and one of them leaves at its deadline. Excludes: a second thread that sleeps
+/// on, because the task's end finds no waiter. Preemptions: 3.
 #[test]
 fn one_leaves_and_one_waits() {
     check(Some(3), || {
@@ -204,8 +204,8 @@ fn no_moment_is_missed_that_another_sees() {
     }
 }
 
-/// Again and again the next task enters before the one before it ends, while a thread waits.
-/// Excludes: a wait that returns although a task was always pending. Preemptions: 3.
+/// Again and again a task enters before the previous one ends, while a thread waits. Excludes: a
+/// wait that returns although a task was always pending. Preemptions: 3.
 #[test]
 fn no_moment_is_invented() {
     check(Some(3), || {
@@ -261,8 +261,8 @@ fn two_enter_a_group_of_one() {
     });
 }
 
-/// A task enters a full group while the task in it ends. Excludes: more tasks pending than the
-/// limit, as a third thread reads it; a group that stays full. Preemptions: 3.
+/// A task enters a full group while the task in it ends. Excludes: a pending count above the limit,
+/// as a third thread reads it; a group that stays full. Preemptions: 3.
 #[test]
 fn enter_against_end_in_a_full_group() {
     check(Some(3), || {

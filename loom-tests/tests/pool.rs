@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// `do_with_deadline`, `serve` and a shutdown, one after the other, on a pool without threads.
 /// Excludes: an end of the first task that leaves its worker unclaimable (the second call would be
-/// refused); a lost wake-up of the worker, the caller or the shutdown; a worker that is left; a
-/// result or task read before it was written. Preemptions: 3.
+/// refused); a lost wake-up of the worker, the caller or the shutdown; a worker that remains after
+/// the shutdown; a result or task read before it was written. Preemptions: 3.
 #[test]
 fn do_serve_shutdown() {
     check(Some(3), || {
@@ -78,8 +78,8 @@ fn stale_entry_against_relisting() {
 }
 
 /// Two submissions at once to a pool without threads, which may have two workers. Excludes: a
-/// refusal while a slot is free or is just being taken; a slot given to two threads; two threads
-/// for one slot. Preemptions: 2.
+/// refusal while a slot is free or is just being taken; a slot that both submissions take, or for
+/// which two threads are started. Preemptions: 2.
 #[test]
 fn burst_onto_no_threads() {
     check(Some(2), || {
@@ -119,11 +119,12 @@ fn push_against_park() {
     });
 }
 
-/// A task is pushed while a worker that has no entry in a ring parks for the first time, by the
-/// thread whose affinity the worker is or by another. The submission sees that nothing came into the
-/// rings, and does not look whether a worker is awake. Excludes: a queued task whose worker came into
-/// the ready ring meanwhile; a push that was half done at the worker's look before it released its
-/// caller, and that it does not look at again. Preemptions: 3.
+/// A task is pushed while a worker parks for the first time and has no entry in a ring. The push
+/// comes from the thread that has the worker as its affinity, or from another thread. The
+/// submission sees that nothing came into the rings, and does not check whether a worker is awake.
+/// Excludes: a queued task whose worker came into the ready ring meanwhile; a push that was half
+/// done when the worker looked at the queue before it released its caller, and at which the worker
+/// does not look again. Preemptions: 3.
 #[test]
 fn push_against_first_park() {
     for has_affinity in [true, false] {
@@ -160,8 +161,8 @@ fn room_for_a_worker_and_a_cell() {
 }
 
 /// Two tasks are queued, one worker looks at the queue, and another may be started; the first task
-/// waits for the second. Excludes: a worker that takes a task and leaves the next one to no other
-/// worker. Preemptions: 2.
+/// waits for the second. Excludes: a worker that takes a task and does not make sure that another
+/// worker takes the next one. Preemptions: 2.
 #[test]
 fn a_burst_spreads() {
     check(Some(2), || {

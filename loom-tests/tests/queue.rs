@@ -259,9 +259,10 @@ fn close_against_push_past_a_dead_cell() {
     });
 }
 
-/// A group's cancel looks at every task, and holds its cell for the time of the look, while another
-/// task's caller takes it back. Excludes: a caller that gives up because the cell is held for a
-/// look (it would wait for a worker that never comes). All interleavings.
+/// A group's cancel looks at every queued task, and holds the task's cell while it looks. The
+/// caller of a task outside that group takes its task back meanwhile. Excludes: a caller that gives
+/// up because the cell is held for a look (it would wait for a worker that never comes). All
+/// interleavings.
 #[test]
 fn a_look_is_no_pop() {
     check(None, || {

@@ -162,10 +162,10 @@ fn listed_and_ended(queue: usize) -> Arc<Pool> {
     pool
 }
 
-/// Two submissions at once: one drops the listing of a worker that has ended, while the other starts
-/// the next worker on its slot; with a queue, at which the new worker looks first; or the OS refuses
-/// the first thread. Excludes: a listing that comes back, or a state that is lost, because one of two
-/// changes of the slot's word is lost. Preemptions: 2.
+/// Two submissions at once: one drops the listing of a worker that has ended, while the other
+/// starts the next worker on its slot. The model also runs with a queue, at which the new worker
+/// looks first, and with an OS that refuses the first thread. Excludes: a listing that comes back,
+/// or a state that is lost, because one of two changes of the slot's word is lost. Preemptions: 2.
 #[test]
 fn dropped_listing_against_start() {
     for (queue, refused) in [(0, 0), (1, 0), (0, 1)] {
@@ -242,8 +242,8 @@ fn last_worker_leaves_against_two() {
 }
 
 /// The last worker ends and puts the queue to sleep while a thread submits, for which the OS
-/// refuses a thread. Excludes: a task that is accepted as the last worker ends, without another
-/// worker. Preemptions: 3.
+/// refuses a thread. Excludes: a task that is accepted as the last worker ends, so that no worker
+/// is left for it. Preemptions: 3.
 #[test]
 fn last_worker_leaves_against_no_thread() {
     check(Some(3), || {

@@ -92,9 +92,9 @@ fn one_owner_at_a_time() {
     });
 }
 
-/// Two threads each push to one ring and then look at the other thread's ring, by each of three ways;
-/// one of them sees the other. This needs `SeqCst` (the pairs of the protocol page), and shows that
-/// the shim gives it to models as C++20 gives it to programs. All interleavings.
+/// Two threads each push to one ring and then look at the other thread's ring, in each of three
+/// ways; one of them sees the other. This needs `SeqCst` (the pairs of the protocol page), and
+/// shows that the shim gives it to models as C++20 gives it to programs. All interleavings.
 #[test]
 fn who_announces_and_looks_is_seen() {
     let ways: [fn(&Ring) -> bool; 3] = [

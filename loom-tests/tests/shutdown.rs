@@ -25,8 +25,8 @@ fn check_end(pool: &Pool, mode: Shutdown, ran: &Ran, accepted: usize) {
 }
 
 /// A worker ends its task, with nothing or a task queued behind it, while the pool closes in each
-/// mode. Excludes: a worker that misses both the closing and the order to end, and is left; a queued
-/// task that neither runs nor is discarded, as the mode allows. Preemptions: 3.
+/// mode. Excludes: a worker that misses both the closing and the order to end, and so remains; a
+/// queued task that neither runs nor is discarded, as the mode allows. Preemptions: 3.
 #[test]
 fn going_idle_against_shutdown() {
     for (mode, queue) in [
@@ -49,9 +49,10 @@ fn going_idle_against_shutdown() {
     }
 }
 
-/// Two tasks are submitted while the pool closes. They are handed to an idle worker that is being
-/// told to end; start the first thread; are pushed; or notify that worker. Excludes: a task accepted
-/// and lost; a worker that is left. Preemptions: 3; 2 for those that notify.
+/// Two tasks are submitted while the pool closes. From case to case, they are handed to an idle
+/// worker that is being told to end, they start the first thread, they are pushed, or they notify
+/// that worker. Excludes: a task that is accepted and lost; a worker that remains. Preemptions: 3;
+/// 2 for those that notify.
 #[test]
 fn submissions_against_shutdown() {
     for (preemptions, mode, workers, queue) in [

@@ -208,8 +208,8 @@ fn bench_against_going_idle() {
     });
 }
 
-/// The cleaner benches the worker while the worker announces that it parks. Excludes: a lost
-/// change, of the two changes of the word. All interleavings.
+/// The cleaner benches the worker while the worker announces that it parks. Both change the slot's
+/// word. Excludes: a loss of one of the two changes. All interleavings.
 #[test]
 fn bench_against_park() {
     check(None, || {

@@ -25,8 +25,9 @@ fn may_run(pool: &Pool) -> bool {
 }
 
 /// Two tasks, one after the other, come to a pool without threads that may have three workers and a
-/// queue; each task waits until both run. Excludes: a new worker that counts as awake although it
-/// has a task, so that a submission relies on it: both would then ask for a thread. Preemptions: 4.
+/// queue. Each task waits until both run. Excludes: a new worker that counts as awake although it
+/// has a task: a submission would rely on it, and then the submission and the worker would each ask
+/// for a thread. Preemptions: 4.
 #[test]
 fn two_threads_for_two_tasks() {
     check(Some(4), || {
@@ -222,9 +223,9 @@ fn no_thread_for_one_of_two() {
     });
 }
 
-/// Two submissions onto a pool without threads and with one slot or two; the OS refuses both threads.
-/// Excludes: a task accepted without a worker; a thread that another submission asks for and that is
-/// taken for a worker; a failure that is not counted. Preemptions: 3 and 2.
+/// Two submissions onto a pool without threads and with one slot or two; the OS refuses both
+/// threads. Excludes: a task accepted without a worker; a thread that the other submission has only
+/// asked for, and that counts as a worker; a failure that is not counted. Preemptions: 3 and 2.
 #[test]
 fn no_thread_for_either_slot() {
     for (max_workers, preemptions) in [(1, 3), (2, 2)] {

@@ -1,5 +1,5 @@
-//! `do_with_deadline` (`src/engine/call.rs`, `src/parts/completion`): the two decisions between a
-//! caller and its task, with a deadline that passes at any moment.
+//! `do_with_deadline` (`src/engine/call.rs`, `src/parts/completion`): the two races between a
+//! caller and the worker that runs its task. The deadline passes at any moment.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{deadline, do_labeled_until, do_until};

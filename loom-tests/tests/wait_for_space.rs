@@ -47,7 +47,7 @@ fn blocks(pool: &Arc<Pool>, task: impl FnOnce() + Send + 'static) -> thread::Joi
 // ---- threads -------------------------------------------------------------------------------
 
 /// Two threads submit to one worker: the second submission waits until the worker is free.
-/// Excludes: a submitter that sleeps beside space. Preemptions: 2.
+/// Excludes: a submitter that sleeps although there is space. Preemptions: 2.
 #[test]
 fn blocked_against_space() {
     check(Some(2), || {
@@ -88,8 +88,9 @@ fn law20_blocked_against_refused() {
     });
 }
 
-/// A queue of two is full, and the cell behind `head` is dead. Two submitters wait; one pop makes
-/// space for both. Excludes: a submitter that sleeps beside a dead cell at `head`. Preemptions: 1.
+/// A queue of two is full: the cell at `head` has a task, and the next cell is dead. Two submitters
+/// wait; one pop makes space for both. Excludes: a submitter that sleeps although the cell at
+/// `head` is dead. Preemptions: 1.
 #[test]
 fn space_for_two_by_one_pop() {
     check(Some(1), || {
@@ -112,7 +113,7 @@ fn space_for_two_by_one_pop() {
 }
 
 /// The handle of the only queued task is dropped while a submitter blocks. The worker is occupied
-/// throughout. Excludes: a submitter that sleeps beside the place in the queue that was given back.
+/// throughout. Excludes: a submitter that sleeps although the place in the queue was given back.
 /// Preemptions: 3.
 #[test]
 fn blocked_against_a_dropped_handle() {
@@ -130,7 +131,7 @@ fn blocked_against_a_dropped_handle() {
 }
 
 /// The limit is raised while a submitter blocks and the only worker is occupied. Excludes: a
-/// submitter that sleeps beside a slot that became usable. Preemptions: 3.
+/// submitter that sleeps although a slot became usable. Preemptions: 3.
 #[test]
 fn blocked_against_a_raised_limit() {
     check(Some(3), || {
@@ -147,8 +148,8 @@ fn blocked_against_a_raised_limit() {
 
 /// Two threads submit to a pool without threads; the OS refuses the thread that the first one asks
 /// for. The first one is refused, or its task is given to the other's worker. Excludes: a second
-/// submitter that sleeps beside the slot that was given back; a second submitter that gets the
-/// first one's refusal. Preemptions: 3.
+/// submitter that sleeps although the slot was given back; a second submitter that gets the first
+/// one's refusal. Preemptions: 3.
 #[test]
 fn blocked_against_a_failed_start() {
     check(Some(3), || {
@@ -173,7 +174,7 @@ fn blocked_against_a_failed_start() {
 }
 
 /// The only worker is retired while two threads submit, one of which waits. Excludes: a submitter
-/// that sleeps beside the slot of a worker that has ended. Preemptions: 2.
+/// that sleeps although the slot of the ended worker is free. Preemptions: 2.
 #[test]
 fn blocked_against_retirement() {
     check(Some(2), || {
@@ -189,8 +190,8 @@ fn blocked_against_retirement() {
 
 // ---- a group's cancel ----------------------------------------------------------------------
 
-/// A group is cancelled while one of its submissions blocks; there is no space before that has
-/// returned. Its entry may be in service. Excludes: a submitter that sleeps on; a task that is
+/// A group is cancelled while one of its submissions blocks. No space is made before the submission
+/// has returned. Its entry may be in service. Excludes: a submitter that sleeps on; a task that is
 /// accepted or runs. Preemptions: 3.
 #[test]
 fn cancel_against_a_member_in_line() {

@@ -32,7 +32,7 @@ impl Adds {
         when_full: None,
     };
 
-    /// Returns only a policy for a pool without space.
+    /// Returns options that set only the policy for a pool without space.
     pub fn policy(policy: WhenFull) -> Self {
         Self {
             when_full: Some(policy),
@@ -181,7 +181,7 @@ impl Bench {
 
     // ---- calls --------------------------------------------------------------------
 
-    /// Makes a call of a `serve` with a closure that carries the ticket `number`.
+    /// Submits a closure, which carries the ticket `number`, by a call of `serve`.
     pub(crate) fn submit<F, T>(
         &self,
         number: usize,

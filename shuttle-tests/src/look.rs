@@ -46,8 +46,8 @@ impl Bench {
         // between two reads may be in none of the sums, but has been counted by now.
         let later = self.pool.stats();
         let gone = (later.discarded + later.expired) as usize;
-        // `queued` is never more than the queue's capacity: if it is that, tasks that workers have
-        // just popped and not counted yet may be in no sum.
+        // `queued` never exceeds the queue's capacity. If it equals the capacity, tasks that
+        // workers have just popped and not counted yet may be in no sum.
         let in_motion = if s.queued == room { s.workers } else { 0 };
         let most = s.queued + s.running + gone + in_motion;
         assert!(unended <= most, "of {unended}: {s:?}");

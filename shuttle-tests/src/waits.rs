@@ -45,7 +45,7 @@ impl Meeting {
     }
 }
 
-/// A waker that a thread waits for. All take a step, some panic.
+/// A waker that a thread waits for. Each wake takes a step; with `panics`, it then panics.
 struct Flag {
     woken: Arc<Meeting>,
     panics: bool,

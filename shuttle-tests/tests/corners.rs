@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// As many tasks come as there may be workers, each of which ends once all of them run, beside
-/// others that end by themselves, and perhaps a limit that is raised. None of them stays queued
+/// As many tasks come as there may be workers, and each of them ends once all of them run. Beside
+/// them come tasks that end by themselves, and perhaps a limit that is raised. No task stays queued
 /// behind another while a worker is idle or could be started. Laws 4 and 5.
 #[test]
 fn all_run_at_once() {

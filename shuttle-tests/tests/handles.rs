@@ -5,7 +5,7 @@ use lazypool::WhenFull;
 use shuttle_tests::{explore, planned_panic, step, Adds, Bench, Dice, Team};
 use std::sync::Arc;
 
-/// Submits a task with a handle, and ends the handle in one of the ways in which it can.
+/// Submits a task with a handle, and ends the handle in one of the possible ways.
 fn act(bench: &Bench, team: &Team, dice: &mut Dice) {
     let (steps, panics) = (dice.below(4), dice.one_in(6));
     let work = move || {

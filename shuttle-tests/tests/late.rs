@@ -36,7 +36,7 @@ fn flag(count: u64) -> (Arc<AtomicBool>, impl FnOnce() + Send + 'static) {
 #[test]
 fn a_call_too_late_and_a_long_one() {
     explore("a_call_too_late_and_a_long_one", |dice| {
-        // Has space for all tasks, also for those that leave a dead cell.
+        // The queue has space for all tasks, even for those that leave a dead cell.
         let (pool, both) = (pool_of_two(2, 16), Meeting::of(2));
         let (its, met, pauses) = (Arc::clone(&pool), Arc::clone(&both), dice.below(12));
         let caller = spawn(move || {

@@ -46,9 +46,9 @@ fn join_line(
     (threads, futures)
 }
 
-/// Threads and futures join one by one, some leave, and others come that must not wait, or wait
-/// behind them. The tasks start in the order in which they joined; no task that comes later starts
-/// before them.
+/// Threads and futures join one by one, and some leave. Each later submission either must not wait,
+/// or waits behind them. The tasks of the line start in the order in which they joined; no later
+/// task starts before them.
 #[test]
 fn in_order() {
     explore("in_order", |dice| {

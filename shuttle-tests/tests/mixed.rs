@@ -44,7 +44,7 @@ fn burst() {
     burst_onto("burst", false);
 }
 
-/// Workers that `build` starts and that look at the queue at that moment, and no queue. Law 1.
+/// A pool without a queue, whose workers are all started by `build`. Law 1.
 #[test]
 fn built_workers() {
     burst_onto("built_workers", true);

@@ -48,7 +48,8 @@ pub(crate) fn get(n: &AtomicU64) -> u64 {
     n.load(SeqCst)
 }
 
-/// All that belongs to one pool, except the pool: a task may drop the last reference to that.
+/// Everything that belongs to one pool, except the pool itself: a task may drop the last reference
+/// to the pool.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) plan: Plan,
@@ -152,8 +153,8 @@ pub(crate) struct Act {
     pub(crate) does: Does,
     pub(crate) explodes: Explodes,
     pub(crate) labeled: bool,
-    /// `Some` if it has a deadline; `Some(true)`: it runs until that has passed. Otherwise only the
-    /// pool would know which tasks did.
+    /// `Some` if the task has a deadline. With `Some(true)`, it runs until the deadline has passed,
+    /// so that the ledger knows that it timed out.
     pub(crate) timed: Option<bool>,
 }
 

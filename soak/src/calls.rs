@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 pub(crate) const LABEL: &str = "soak";
 pub(crate) const LONG: Duration = Duration::from_secs(600);
 
-/// The place from which a call is made. One from another pool must not wait for long: a task of this
-/// pool may be waiting for it.
+/// The place from which a call is made. A call from another pool must not wait for long: a task of
+/// this pool may be waiting for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum From {
     Outside,
@@ -235,7 +235,8 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Asserts that the pool may have refused for this reason. `waits`: for space, without a limit.
+    /// Asserts that the pool may have refused for this reason. `waits` is `true` if the submission
+    /// may wait for space without a limit.
     fn refused<F>(&self, refused: Refused<F>, fate: &Fate, waits: bool) {
         let (pool, reason) = (self.pool, refused.reason());
         let is_right = match reason {
@@ -252,8 +253,8 @@ impl<'a> Caller<'a> {
         defuse(refused);
     }
 
-    /// Submits one task with a handle, in a group or not, and uses the handle in any way.
-    /// `in_line`: as a future, to a pool that is full.
+    /// Submits one task with a handle, in a group or not, and uses the handle in any way. If
+    /// `in_line`, fills the pool first and submits the task as a future.
     fn awaited(&mut self, in_line: bool) {
         if in_line {
             self.fill();
@@ -270,7 +271,7 @@ impl<'a> Caller<'a> {
         let expires = choice == 2 && waits && !in_line && !self.site.blocks;
         act.timed = expires.then_some(true);
         if !waits && act.explodes == Explodes::Result {
-            // That panic counts or not, by the moment at which the handle is dropped.
+            // Whether that panic counts depends on when the handle is dropped.
             act.explodes = Explodes::Nothing;
         }
         let (ticket, fate) = Ticket::new(self.site, act);

@@ -195,7 +195,7 @@ fn load(pool: &Arc<Pool>, site: &Arc<Site>, rng: &mut Rng) {
     });
 }
 
-/// Shuts the pool down again and again, until it is clean or none submits any more.
+/// Shuts the pool down again and again, until a shutdown is clean or no thread submits any more.
 fn storm(pool: &Pool, site: &Site, mut rng: Rng, busy: &AtomicUsize) {
     sleep(rng.micros(20_000));
     while busy.load(SeqCst) > 0 {

@@ -55,7 +55,7 @@ pub unsafe extern "C" fn pthread_create(
     unsafe { real(native, attr, start, arg) }
 }
 
-/// The address sanitizer's own function, which must learn of each thread.
+/// The address sanitizer's own function. The sanitizer must learn of each thread.
 #[cfg(fuzzing)]
 use sanitizer::__interceptor_pthread_create as real;
 

@@ -1,4 +1,4 @@
-//! Admission: the ways to a worker, tried in the order of the protocol page.
+//! Admission: a submission tries the ways to a worker in the order of the protocol page.
 
 use super::core::Core;
 use super::request::{Location, NotAccepted, SubmitError, SubmitOptions};
@@ -58,7 +58,8 @@ impl Core {
             // without a write to memory that workers read.
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
             if !may_wait && self.is_saturated(self.queue.as_ref()) {
-                // `false`: if the pool's policy made this submission wait, `may_wait` would be set.
+                // This passes `false`, because `may_wait` would be set if the pool's policy made
+                // this submission wait.
                 return Err(self.counts.refuse(options.no_space(&self.env, false)));
             }
         }
@@ -66,8 +67,8 @@ impl Core {
     }
 
     /// Tries the two ways that most tasks take: to this thread's last worker, or into the queue.
-    /// The queue is used if it has space, and a worker looks at it or all workers are busy. Returns
-    /// `None` if neither way takes the task.
+    /// The queue is used if it has space, and if either a worker looks at it, or all workers are
+    /// busy and no slot is free. Returns `None` if neither way takes the task.
     #[inline(always)]
     fn submit_fast(
         self: &Arc<Self>,
@@ -77,8 +78,9 @@ impl Core {
         let mut even_parked = true;
         if let Some(queue) = &self.queue {
             if options.awaited {
-                // A hand-over moves two cache lines between the cores: the worker's, and the one
-                // that the caller waits on. The way through the queue moves five.
+                // First try a hand-over. It moves two cache lines between the cores: that of the
+                // worker's slot, and the line that the caller waits on. The way through the queue
+                // moves five.
                 if let Some((slot, claim)) = self.claim_by_affinity(false) {
                     return Some(self.hand_over(slot, claim, task));
                 }
@@ -88,10 +90,10 @@ impl Core {
                 let tail = queue.room()?;
                 let awake = seen.is_any_awake();
                 let all_busy = if awake { None } else { self.all_busy() };
-                // Claim T2. An awake worker watches the queue. A notified worker goes `Idle` before
-                // it leaves the counts. So if no worker is idle here, the notified worker still
-                // searches, or has taken a task. If it has taken a task, `push_fast` notifies
-                // another worker.
+                // Claim T2: the task is queued if a worker will look at the queue. An awake worker
+                // watches the queue. A notified worker becomes `Idle` before it leaves the counts.
+                // So if no worker is idle here, the notified worker still searches, or has taken a
+                // task. If it has taken a task, `push_fast` notifies another worker.
                 if all_busy.is_some()
                     || (awake || seen.is_any_searching() && !self.has_idle_candidate())
                         && self.may_queue()
@@ -144,8 +146,9 @@ impl Core {
     /// Makes attempts until the task is accepted or refused, and waits in line if it may.
     ///
     /// A waker may run on a worker that other threads see as idle. If such a waker submits a task,
-    /// the submission gives up early. It may be waiting for a step of its own worker, and that
-    /// worker obeys no order until the waker has returned.
+    /// the submission gives up after a number of attempts that end in `Retry`. It may be waiting
+    /// for a step of the worker that runs the waker, and that worker obeys no order until the waker
+    /// has returned.
     #[cold]
     fn submit_slowly(
         self: &Arc<Self>,
@@ -154,8 +157,8 @@ impl Core {
     ) -> Result<Location, SubmitError> {
         options.start(&self.env);
         let own = options.is_on_worker(&self.env);
-        // A worker of this pool must not wait for space: that worker itself may have to make the
-        // space.
+        // A worker of this pool must not wait for space, because that worker itself may have to
+        // make the space.
         let mut may_wait = !own && options.blocks(self.blocks);
         // If a worker of this pool waits for the task's outcome, the task must not be queued
         // either. If all workers waited for queued tasks, none would be left to run them.
@@ -185,9 +188,10 @@ impl Core {
                 Err(NotAccepted::Saturated) => {
                     match self.wait_for_space(task, options, &block_until, submitted) {
                         Ok(location) => return Ok(location),
-                        // The time limit of `BlockFor` has passed. There may be space that the
-                        // line's server has not given away yet. So the last attempt is made with
-                        // `may_wait` cleared: it serves the line first (W3).
+                        // The time limit of `BlockFor` has passed, or the deadline, which is
+                        // checked below. There may be space that the line's server has not given
+                        // away yet. So this submission tries again with `may_wait` cleared, and
+                        // first gives space to the line (W3).
                         Err(SubmitError::Refused(Refusal::Saturated)) => may_wait = false,
                         Err(why) => break why,
                     }
@@ -200,11 +204,12 @@ impl Core {
         Err(self.counts.refuse(why))
     }
 
-    /// Makes one attempt to submit the task, unless others wait in line (claim W).
+    /// Makes one attempt to submit the task, unless other submissions wait in line (claim W).
     ///
-    /// If other submissions wait, a submission that may wait joins them. A submission that must not
-    /// wait gives free space to the line, then tries again. So it takes no space before the line
-    /// does, and is refused only if there was no space.
+    /// If others wait, a submission that may wait must join them. For such a submission this
+    /// returns `Saturated`. A submission that must not wait gives free space to the line and gets
+    /// `Retry`. So it takes no space before the line does, and is refused only if there was no
+    /// space.
     fn attempt_after_line(
         self: &Arc<Self>,
         task: &mut Option<Task>,
@@ -215,15 +220,16 @@ impl Core {
         if self.line.waiting() == 0 || self.may_not_submit().is_some() {
             return self.attempt(task, queue, submitted);
         }
-        // Checked before the line's lock is taken: threads that are refused in a loop must not keep
-        // that lock busy.
+        // This check comes before the line's lock is taken, because threads that are refused in a
+        // loop must not keep that lock busy.
         if may_wait || self.is_saturated(queue) {
             return Err(NotAccepted::Saturated);
         }
-        // If another thread serves the line, this thread does not call `serve_line`. It has made no
-        // space, so the event that the call leaves would only make the server try once more. This
-        // submission would leave such an event in each turn of its loop and keep the server busy.
-        // The server may be the worker that has yet to look at the queue.
+        // If another thread serves the line, this thread does not call `serve_line`. The call would
+        // leave an event, which makes the server try once more, although this thread has made no
+        // space. Each turn of this submission's loop would leave such an event and keep the server
+        // busy. The server may be a worker that has yet to look at the queue, and must not be kept
+        // from it.
         if !self.line.is_served() {
             self.serve_line();
         }
@@ -232,7 +238,7 @@ impl Core {
 
     /// Makes one attempt to submit the task.
     ///
-    /// The order of the steps is the proof. Each step serves claims of `proofs.md`:
+    /// The proofs rest on the order of the steps. Each step names the claims that it serves:
     ///
     /// 1. Laws 10 and 19: a closed pool or a forked child refuses the task, even if a worker is
     ///    idle.
@@ -249,7 +255,8 @@ impl Core {
     /// 5. T2: the counts are read again, for workers that were sent to search since step 3. If a
     ///    worker searches, the task is queued, and that worker takes it. Without a queue, the
     ///    worker goes idle in a moment, so the submission tries again.
-    /// 6. T, V: no worker is idle and none searches. A thread is started if a slot is free.
+    /// 6. T, V: no worker is idle; and none searches, or the task cannot be queued for it. A thread
+    ///    is started if a slot is free.
     /// 7. A3, V: all workers are busy and no slot is free, so the task waits in the queue.
     /// 8. V: the steps above read one word after the other. This does not prove that at one moment
     ///    there was no space. Only `is_saturated` proves that.
@@ -325,16 +332,17 @@ impl Core {
     /// In a pool with a start hook, no task may enter the queue while a slot is free, or while a
     /// worker is ending and will free its slot. The submission can start a thread on that slot,
     /// with the task in hand. If the task were queued instead, the worker started for the queue
-    /// would run its hook first, and would count as busy meanwhile.
+    /// would run its hook first, and would count as busy meanwhile. So the task might wait although
+    /// a thread could be started for it.
     #[inline]
     fn may_queue(&self) -> bool {
         !self.env.has_start_hook()
             || !self.in_flight.see().is_any_returning() && self.free.is_empty()
     }
 
-    /// Places a task after the OS has refused a thread for it. An idle worker takes the task, or
-    /// else the queue, which accepts it only if a worker lives. If neither takes the task, returns
-    /// the OS's error.
+    /// Places a task after the OS has refused a thread for it. Hands the task to an idle worker, or
+    /// else pushes it into the queue, which accepts it only while a worker lives. If neither takes
+    /// the task, returns the OS's error, or `Closed` if the pool has been closed.
     #[cold]
     fn without_thread(
         self: &Arc<Self>,
@@ -348,8 +356,8 @@ impl Core {
         }
         match queue.and_then(|queue| self.push(queue, task, submitted)) {
             Some(position) => {
-                // If no worker is idle, a busy worker takes the task when its own task has ended.
-                // No thread can be started for the task.
+                // This starts no thread, because the OS has just refused one. If no worker is idle,
+                // a busy worker takes the task when its own task has ended.
                 self.notify_idle(Seen::is_any_awake);
                 Ok(Location::Queue { position })
             }
@@ -394,18 +402,17 @@ impl Core {
     fn hand_over(&self, slot: usize, claim: Claim, task: &mut Option<Task>) -> Location {
         let task = task.take().expect("a task to hand over");
         let revocable = task.is_offered();
-        // SAFETY: `claim` came with `slot`: this thread holds it (`Held`).
+        // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
         let generation = unsafe { self.slots[slot].hand_over(claim, task, revocable) };
         self.set_affinity(slot, generation);
         Location::Mailbox { slot, generation }
     }
 
-    /// Returns `true` if a task is to be queued although a worker is idle. The caller then notifies
-    /// an idle worker.
+    /// Returns `true` if a task should be queued rather than handed to an idle worker.
     ///
-    /// In a burst, the first worker that wakes up takes all queued tasks. A task that was handed to
-    /// a worker would wait until the OS gives that worker a core. Each queued task occupies a place
-    /// that other submissions may need, so the queue must have space to spare.
+    /// In a burst, the first worker that wakes up can run all queued tasks. A task that was handed
+    /// to a worker would wait until the OS gives that worker a core. Each queued task occupies a
+    /// place that other submissions may need, so the queue must have space to spare.
     #[inline]
     fn spreads(&self, queue: &Queue<Task>) -> bool {
         let half = (self.settings.queue_capacity as u64 / 2).max(4);

@@ -1,5 +1,5 @@
-//! Tasks with a handle. [`call`](super::call) submits, waits and leaves in one function. Here these
-//! are three separate steps, and the node is on the heap.
+//! Tasks with a handle. [`call`](super::call) submits a task, waits for it and leaves it in one
+//! function. Here these are three separate steps, and the node is on the heap.
 //!
 //! The docs of [`completion`](crate::parts::completion) say which side owns which part of the node.
 //! A handle that cancels its task takes the task out of the queue or mailbox. If a worker already
@@ -45,7 +45,8 @@ where
         let (_, f) = self.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
-        // `true`: the handle cancelled the task before this worker wrote its slot into the node.
+        // If `tell_slot` returns `true`, the handle cancelled the task before this worker wrote its
+        // slot into the node. So this worker abandons the decision for the handle.
         if self.node().tell_slot(ctx.slot) {
             let _ = decision.leave(task_id, 0);
         }
@@ -76,7 +77,7 @@ pub(crate) struct Ticket<R> {
     side: HandleSide<Outcome<R>>,
     core: Arc<Core>,
     location: Location,
-    /// Set by `detach`: the drop of the handle does not cancel the task.
+    /// Set by `detach`. The drop of the handle then does not cancel the task.
     is_detached: bool,
 }
 
@@ -142,8 +143,8 @@ impl<R> Ticket<R> {
         (self.side.take()).expect("a `Handle` has no second outcome: it was ready before")
     }
 
-    /// Cancels the task: takes it out if no worker has started it, and otherwise marks it as
-    /// cancelled.
+    /// Cancels the task. If no worker has started it, takes it out of the queue or the mailbox, and
+    /// discards it. Otherwise marks it as cancelled. Does nothing if the task has ended.
     pub(crate) fn cancel(&self) {
         let node = self.side.node();
         if node.has_outcome() {
@@ -159,7 +160,7 @@ impl<R> Ticket<R> {
         }
     }
 
-    /// Lets the task run on when the handle is dropped.
+    /// Lets the task continue after the handle has been dropped.
     pub(crate) fn detach(&mut self) {
         self.is_detached = true;
     }

@@ -34,8 +34,8 @@ type Waiter<R> = Shared<Result<R, Payload>, (Option<Times>, UnsafeCell<Option<Un
 /// taken back. Until then the caller waits, so `waiter` is valid.
 struct WaitJob<F, R> {
     waiter: *const Waiter<R>,
-    /// Set if the task has a label or times. The flag is here and not in the node, so that the
-    /// worker touches the node's cache line only once, for the result.
+    /// Set if the task has a label or times. The flag is here and not in the waiter, so that the
+    /// worker need not load a cache line of the caller only to find that there are no options.
     has_options: bool,
     f: F,
 }
@@ -76,15 +76,16 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         // SAFETY: the decision was started for this node's caller.
         let (panicked, result) = unsafe { ctx.run_decided(Some(node), f, |waits| waits) };
         if result.is_none() {
-            // The caller has left, and the task is counted as timed out already: `finish` must not
-            // count it again as late.
+            // The caller has left, and counts the task as timed out. The deadline is cleared here,
+            // so that `finish` does not count the task as timed out again.
             ctx.record.set_due(NEVER);
         }
         end(Ended::ran(panicked));
         if let Some(result) = result {
-            // The outcome is written only now, because the caller polls the node's cache line: each
-            // earlier write would move that line between the cores once more. SAFETY: the decision
-            // is won, so the caller waits for `done`.
+            // The outcome is written only now, right before `done` is raised, because the caller
+            // polls that cache line. An earlier write would move the line between the cores once
+            // more.
+            // SAFETY: the decision is won, so the caller waits for `done`.
             let answered = unsafe { Shared::answer(waiter, Some(result)) };
             drop(answered.release());
         }
@@ -112,7 +113,8 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     }
 }
 
-/// Runs `f` on the pool, with the options of a submitter, and waits for it until the deadline.
+/// Runs `f` on the pool, with the options of a submitter. Waits for the result until `limit` has
+/// passed, or until the submitter's deadline if that is earlier.
 #[inline]
 pub(crate) fn do_with<F, R>(
     core: &Arc<Core>,
@@ -153,7 +155,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    // Padded: the waiter shares no cache line with other variables of this thread.
+    // Padded, so that the waiter shares no cache line with other variables of this thread.
     let waiter = CachePadded::new(Waiter::new(extras.label, (times, UnsafeCell::new(None))));
     let task = erase(&core.env, &waiter, f);
     let wait = || wait_for(core, &waiter.node, task, deadline, extras);
@@ -174,8 +176,9 @@ where
     Err(unsafe { give_back::<F, R>(task, why) })
 }
 
-// The following steps are separate functions: in an unoptimized build each temporary copy of a
-// large closure takes space in the frame of its function.
+// The following steps are separate functions. In an unoptimized build, each temporary copy of a
+// large closure takes space in the frame of its function. In one function, all these copies would
+// be on the stack at once.
 
 #[inline]
 fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, f: F) -> Task {
@@ -191,7 +194,7 @@ fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, f: F) -> Task {
 ///
 /// # Safety
 /// The task was made from a `WaitJob` of these types.
-// Not inlined: LLVM would copy a large closure word by word. See `.ci/compile`.
+// Not inlined, because LLVM would then copy a large closure word by word. See `.ci/compile`.
 #[cold]
 #[inline(never)]
 unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: SubmitError) -> DeadlineError<F> {
@@ -234,7 +237,8 @@ fn wait_for(
     match node.wait(deadline, core.parallel) {
         Waited::Done => {
             core.result_came_without_yield();
-            // The worker that took the task from the queue is probably idle and still awake.
+            // The worker that took the task from the queue is probably idle and still awake. So
+            // this thread tries that worker first for its next task.
             if let (Location::Queue { .. }, Some(slot)) = (&location, node.worker_slot()) {
                 core.set_affinity(slot, 0);
             }
@@ -245,8 +249,8 @@ fn wait_for(
     CallEnd::Outcome
 }
 
-/// Ends a call at its deadline. Takes the task back, or leaves it running, or gets the outcome that
-/// is just being delivered.
+/// Ends a call whose deadline has passed. Takes the task back if it has not started. Otherwise
+/// leaves it running. If the outcome is already being delivered, waits for it instead.
 #[cold]
 fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) -> CallEnd {
     if let Some(task) = core.withdraw(location, |core, _| core.counts.expire()) {

@@ -41,25 +41,28 @@ pub(crate) type Main = fn(&Arc<Core>, usize);
 /// The state that the registry's lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// Workers whose thread the OS has given and that have not left their slot yet.
+    /// The number of workers that have been registered and have not left their slot yet.
     pub(crate) live: usize,
-    /// Threads that the OS has been asked for and has neither given nor refused yet.
+    /// The number of threads that the OS has been asked for, and that have neither been registered
+    /// nor been refused yet.
     pub(crate) starting: usize,
     /// The number of `live` workers that have been told to end or have found that they must.
     pub(crate) retiring: usize,
     pub(crate) spawned: u64,
     pub(crate) retired: u64,
     pub(crate) peak: usize,
-    /// The limit: the highest number of workers, from 1 to `max_workers`.
+    /// The limit: how many workers there may be, from 1 to `max_workers`.
     pub(crate) limit: usize,
     /// Slots that are kept out of the free ring because of the limit. There are `max_workers -
     /// limit` of them, or fewer while too many workers live. When a surplus worker ends, its slot
     /// is added.
     pub(crate) withheld: Vec<usize>,
-    /// The workers that exist, by slot. The vector reaches to the highest slot ever used.
+    /// The entries of the workers that exist, indexed by slot. The vector ends at the highest slot
+    /// ever used.
     pub(crate) workers: Vec<Option<WorkerEntry>>,
-    /// Slots of idle workers that a sweep took from the ready ring, the latest last. An entry may
-    /// be stale: a worker that claimed itself or was told to end leaves its entry here.
+    /// Slots of idle workers that a sweep took from the ready ring. The slot added last is at the
+    /// end. An entry may be stale, because a worker leaves its entry here if it claims itself or is
+    /// told to end.
     pub(crate) bench: Vec<usize>,
 }
 
@@ -67,15 +70,17 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 pub(crate) struct WorkerEntry {
     pub(crate) thread: Thread,
-    /// Tasks that had ended on the slot before this worker started.
+    /// The number of tasks that had been run on the slot before this worker started.
     pub(crate) tasks_before: u64,
     /// The time of the last sweep that put the worker on the bench.
     pub(crate) benched: Option<Instant>,
-    /// Set once subscribers have been told that this worker outlived a shutdown's timeout.
+    /// Set by the shutdown that tells subscribers that this worker outlived its timeout. So each
+    /// worker is reported only once.
     pub(crate) is_told: bool,
 }
 
-/// A pool's shared state. Its layout in memory, on lines of 128 bytes:
+/// The shared state of a pool. Fields that different threads read or write are on different cache
+/// lines of 128 bytes:
 ///
 /// | fields | read by | written by |
 /// |---|---|---|
@@ -83,7 +88,7 @@ pub(crate) struct WorkerEntry {
 /// | `queue`, `ready`, `free`, `in_flight`, `line` | every submission and worker | every submission and worker; each moving word has a line of its own |
 /// | `benched` | submissions | sweeps, and claims from the bench |
 /// | `sweep_at` | workers about to sleep | sweeps |
-/// | `counts` | `stats` | refusals, on one line for each of several threads; rare events |
+/// | `counts` | `stats` | refusals, whose counts are spread over several lines; rare events |
 /// | `registry` and the rest | starts, ends, `stats` | starts and ends |
 #[repr(C)]
 pub(crate) struct Core {
@@ -91,7 +96,7 @@ pub(crate) struct Core {
     pub(crate) slots: Box<[Slot<Task, Record>]>,
     pub(crate) settings: Settings,
     pub(crate) main: Main,
-    /// Set if the machine has more than one core, so that spinning can pay off.
+    /// Set if this process may use more than one core. Only then can spinning pay off.
     pub(crate) parallel: bool,
     /// Set if the pool's policy makes submissions wait for space. A submission's own `when_full`
     /// takes precedence.
@@ -105,10 +110,11 @@ pub(crate) struct Core {
     pub(crate) in_flight: InFlight,
     pub(crate) line: Line<Wanted, Answer>,
 
-    /// The length of `Registry::bench`. During a sweep, an upper bound of that length.
+    /// The length of `Registry::bench`. While a sweep or a claim changes the bench, an upper bound
+    /// of that length.
     pub(crate) benched: CachePadded<AtomicU64>,
-    /// When the next sweep is due, as [`Env::nanos`]. Idle workers sleep until then. Zero means
-    /// that no sweep would be of use.
+    /// The time at which the next sweep is due, as [`Env::nanos`]. Idle workers sleep until then.
+    /// Zero if no sweep is scheduled, because none could end a worker.
     pub(crate) sweep_at: CachePadded<AtomicU64>,
     pub(crate) counts: RareCounts,
 
@@ -123,8 +129,9 @@ pub(crate) struct Core {
 }
 
 thread_local! {
-    /// This thread's last worker: its pool and slot, and the generation of the task that went
-    /// there. The generation is zero if no task went there, or if the last claim missed.
+    /// This thread's last worker: its pool's id, its slot, and the generation of the task that was
+    /// handed to it. The generation is zero if this thread notified the worker instead, if the task
+    /// came from the queue, or if the last attempt to claim the worker failed.
     static AFFINITY: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
     /// Decides how often `result_came_after_yield` acts.
     static SEPARATIONS: Rarely = const { Rarely::new() };
@@ -183,8 +190,8 @@ impl Core {
 
     // ---- last-worker affinity ---------------------------------------------------
 
-    /// Returns the slot of this thread's last worker, if that is a worker of this pool, and the
-    /// generation of the task that went there.
+    /// Returns the slot of this thread's last worker and the generation stored with it, if that
+    /// worker belongs to this pool.
     #[inline]
     pub(crate) fn affinity(&self) -> Option<(usize, u64)> {
         let (pool, slot, last) = AFFINITY.with(Cell::get);
@@ -209,10 +216,10 @@ impl Core {
     ///
     /// In that case the caller and the worker probably share a CPU. Neither of them sleeps, so the
     /// scheduler does not separate them, and they share the CPU call after call. To end this, the
-    /// thread forgets its last worker and parks once. Then another worker takes the next task, or
-    /// the scheduler moves one of the two threads. If all CPUs are busy, this only spreads the
-    /// calls over more workers and keeps all of them in use (laws 5 and 6). So the thread does it
-    /// rarely.
+    /// thread forgets its last worker, and parks at once in its next wait. Then another worker
+    /// takes the next task, or the scheduler moves one of the two threads. If all CPUs are busy,
+    /// this does not help. It only spreads the calls over more workers, so that none of them is
+    /// idle for long enough to end (laws 5 and 6). So the thread does it rarely.
     pub(crate) fn result_came_after_yield(&self) {
         if SEPARATIONS.with(Rarely::is_time) {
             AFFINITY.with(|it| it.set((0, 0, 0)));

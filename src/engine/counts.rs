@@ -9,11 +9,11 @@ use std::cell::Cell;
 
 #[derive(Debug, Default)]
 pub(crate) struct RareCounts {
-    /// Refusals by [`reason`], in shards. Each thread counts in one shard.
+    /// The number of refusals, by shard and [`reason`]. Each thread counts in one shard.
     refused: [CachePadded<[AtomicU64; REASONS]>; SHARDS],
     /// Accepted tasks that expired before they started.
     pub(crate) expired: AtomicU64,
-    /// Accepted tasks that were dropped unrun for another reason.
+    /// Accepted tasks that were dropped without being run, for another reason.
     pub(crate) discarded: AtomicU64,
     /// Of the `discarded` tasks, those that a shutdown took out.
     pub(crate) shut_out: AtomicU64,
@@ -47,7 +47,8 @@ impl RareCounts {
     pub(crate) fn refuse(&self, why: SubmitError) -> SubmitError {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         std::thread_local! {
-            /// The shard of this thread. Zero until the thread has chosen one.
+            /// The number that selects this thread's shard. Zero until the thread has taken a
+            /// number.
             static SHARD: Cell<usize> = const { Cell::new(0) };
         }
         // Relaxed: `NEXT` only gives unique numbers, and `refused` is a count.

@@ -3,17 +3,16 @@
 //! that the group has noted. A handle that cancels takes out its own task, from the queue or a
 //! mailbox.
 //!
-//! First, all these tasks are *settled*, and no user code runs in between: the tasks are counted,
-//! callers get their tasks back, handles get their outcomes, and groups learn of the end. So no
-//! thread has to wait until captures are dropped. Next, the line gets the space. Last, the thread
-//! that took the tasks out calls the handles' wakers, and drops the captures of the closures,
-//! oldest first.
+//! First, all these tasks are counted and *settled*: callers get their tasks back, handles get
+//! their outcomes, and groups are told of the end. No user code runs meanwhile. So no thread has to
+//! wait until captures are dropped. Next, this thread serves the line, because there is space now.
+//! Last, it calls the handles' wakers, and drops the captures of the closures, oldest first.
 //!
 //! The drop of a capture may itself discard tasks of the same pool. Those tasks are settled at
 //! once. Their wakers and captures are added to the *frame* of the outer discard, further up this
 //! thread's stack. The outer discard calls the wakers and drops the captures, so nested discards do
-//! not deepen the stack. A shutdown of the pool that is called within a discard does not wait,
-//! because it would wait for its own thread.
+//! not deepen the stack. A shutdown of the pool does not wait if it is called within a discard. It
+//! could wait for a running task that in turn waits until this thread drops another capture.
 
 use super::core::Core;
 use crate::parts::completion::Remains;
@@ -43,14 +42,16 @@ impl Frame {
     /// Settles a task, and keeps its waker and captures for `step`.
     fn settle(&self, task: Task, why: NeverRan) {
         let (Remains { waker, node }, captured) = task.discard(why).tell_ended();
-        // There is a node to drop only if its handle is gone. It holds no user value: the closure
-        // has been taken, and the outcome is an error of this crate.
+        // A node is left only if its handle is gone. The node holds no user value, because the
+        // closure has been taken, and the outcome is an error of this crate. So this drop runs no
+        // user code.
         drop(node);
         self.wakers.borrow_mut().extend(waker);
         self.captured.borrow_mut().extend(captured);
     }
 
-    /// Calls one waker, or drops one capture. Returns `false` if there is none left.
+    /// Calls one waker, or drops one capture if no waker is left. Returns `false` if neither is
+    /// left.
     fn step(&self) -> bool {
         let waker = self.wakers.borrow_mut().pop_front();
         if let Some(waker) = waker {
@@ -90,7 +91,8 @@ impl Core {
     }
 
     /// Settles tasks that were taken out and counted. Then calls their wakers and drops their
-    /// captures. If this thread is in an outer discard, leaves these two steps to that.
+    /// captures. If this thread is already in a discard of the pool's tasks, leaves these two steps
+    /// to the outermost discard.
     pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>, why: NeverRan) {
         if tasks.is_empty() {
             return;

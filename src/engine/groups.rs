@@ -30,8 +30,8 @@ pub(crate) fn submit_member<J: Job>(
 
 impl Core {
     /// Enters a task into its group, if it has one, before the task is submitted. In a forked
-    /// child, refuses the task before any lock is taken: a thread that does not exist in the child
-    /// may hold the lock.
+    /// child, refuses the task before any lock is taken, because a thread that does not exist in
+    /// the child may hold the lock.
     #[inline]
     pub(super) fn enter(&self, members: Option<&Owner>) -> Result<Option<Pending>, Refusal> {
         if self.env.is_forked() {

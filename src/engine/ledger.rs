@@ -1,11 +1,11 @@
 //! The figures that a pool reports.
 //!
-//! Every figure comes from counts that only grow: tasks handed over, pushed, taken from the queue,
-//! ended, taken back. The numbers of queued and of running tasks are differences of these counts.
-//! While a task moves, it may for a moment be in no figure, or in two. Once the pool is at rest,
-//! the figures add up. Ends are read before acceptances (L1), so each task whose end is counted is
-//! also counted as accepted. If a thread sees that no task runs, it also sees all ended tasks
-//! counted.
+//! The figures on tasks come from counts that only grow: tasks handed over, pushed, taken from the
+//! queue, ended, taken back. The numbers of queued and of running tasks are differences of these
+//! counts. While a task moves, it may for a moment be in no figure, or in two. Once the pool is at
+//! rest, the figures add up. Ends are read before acceptances (L1), so each task whose end is
+//! counted is also counted as accepted. If the figures show no running task, they include the ends
+//! of all tasks that have run.
 
 use super::core::{Core, Registry};
 use crate::stats::{Stats, WorkerSnapshot};
@@ -50,9 +50,9 @@ impl Core {
         stats
     }
 
-    /// Adds the figures of all slots to `stats`. Returns the number of tasks taken from the queue.
-    /// Two kinds of tasks are subtracted: the next task of a worker, which still counts as queued,
-    /// and tasks that a worker had and did not run, which count as expired or discarded.
+    /// Adds the figures of all slots to `stats`. Returns the number of tasks taken from the queue,
+    /// less two kinds of tasks: the next task of a worker, which still counts as queued, and tasks
+    /// that a worker had and did not run, which count as expired or discarded.
     fn add_slots(&self, registry: &Registry, stats: &mut Stats) -> u64 {
         let mut taken = 0_u64;
         let now = self.env.nanos_now();
@@ -83,7 +83,7 @@ impl Core {
         taken
     }
 
-    /// Returns snapshots of the workers that exist, by slot.
+    /// Returns snapshots of the workers that exist, ordered by slot.
     pub(crate) fn workers(&self) -> Vec<WorkerSnapshot> {
         let registry = lock(&self.registry);
         (0..registry.workers.len())
@@ -92,8 +92,8 @@ impl Core {
             .collect()
     }
 
-    /// Returns snapshots of the workers that exist, and of those whose thread the OS has been asked
-    /// for.
+    /// Returns snapshots of the workers that exist, and of the slots on which a thread is being
+    /// started.
     pub(super) fn stragglers(&self, registry: &Registry) -> Vec<WorkerSnapshot> {
         let is_there = |slot: &usize| {
             matches!(registry.workers.get(*slot), Some(Some(_)))

@@ -47,21 +47,21 @@ impl Core {
         }
     }
 
-    /// Sets the flag that makes workers check whether they are surplus, or clears it.
+    /// Sets or clears the flag that makes workers check whether they are surplus.
     pub(super) fn tell_surplus(&self, registry: &Registry) {
         self.env.set_surplus(self.slots_to_withhold(registry) > 0);
     }
 
     /// Returns `true` if the pool has more workers than its limit allows, not counting `retiring`
-    /// workers, which end anyway. The last worker that stays is never surplus: it must look after
-    /// the queue.
+    /// workers, which end anyway. The last worker that stays is never surplus, because it must look
+    /// after the queue.
     pub(super) fn is_surplus(&self, registry: &Registry, retiring: usize) -> bool {
         let beyond = (registry.live + registry.starting).saturating_sub(registry.limit);
         beyond > retiring && registry.live > retiring + 1
     }
 
     /// Returns `true` if the calling worker is surplus. Workers without a task that are in their
-    /// start hook are counted as surplus first.
+    /// start hook are counted as surplus first, because they end by themselves.
     pub(super) fn is_self_surplus(&self, registry: &Registry) -> bool {
         self.is_surplus(registry, registry.retiring + self.in_start_hooks(registry))
     }

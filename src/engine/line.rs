@@ -15,7 +15,7 @@ use crate::work::panics::contain;
 
 impl Core {
     /// Gives free space to the submissions in line. Every thread that has made space calls this
-    /// (W1). It may call wakers and drop the captures of tasks, which are user code.
+    /// (W1). This call may run user code: it may call wakers and drop the captures of tasks.
     ///
     /// The recursion is bounded. An attempt for an entry may make space and call this function
     /// again. The line has a server then, so the inner call only leaves an event and returns (W2).
@@ -31,8 +31,9 @@ impl Core {
     #[cold]
     fn serve_waiting(self: &Arc<Self>) {
         let mut cancelled = Vec::new();
-        // The wakers are called last: a waker may submit and serve the line itself, and one waker
-        // must not be called within another. A single waker is kept without an allocation (law 12).
+        // The wakers are called last. A waker may submit a task and serve the line itself. If
+        // entries could still be answered then, the waker would call the next waker within itself.
+        // A single waker is kept without an allocation (law 12).
         let (mut first, mut others) = (None, Vec::new());
         // An attempt for another thread's task must not change this thread's last worker.
         while let Some(waker) = Self::keep_affinity(|| {
@@ -49,8 +50,8 @@ impl Core {
     }
 
     /// Attempts to submit the task of one entry. Returns the answer for its owner, or `None` if
-    /// there is no space. Adds the task's group to `cancelled` if the group was cancelled
-    /// meanwhile: the cancel may have missed the task.
+    /// there is no space. If the task was accepted and its group is cancelled by then, adds the
+    /// group to `cancelled`, because the cancel may have missed the task.
     fn serve_one(
         self: &Arc<Self>,
         wanted: &mut Wanted,
@@ -77,7 +78,7 @@ impl Core {
         }
     }
 
-    /// Gives back the tasks of a cancelled group that wait in line.
+    /// Takes the tasks of a cancelled group out of the line, and gives them back to their owners.
     pub(super) fn turn_away(&self, members: &Members) {
         if self.line.waiting() == 0 {
             return;

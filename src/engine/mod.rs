@@ -8,7 +8,7 @@
 //! | `waking` | Which worker is woken for a queued task? |
 //! | `threads` | How do threads start, and how are they told to end? |
 //! | `worker` | What does a worker do, from its start to its end? |
-//! | `limit` | How many workers may there be, and which worker is one too many? |
+//! | `limit` | How many workers may there be, and which workers exceed that number? |
 //! | `retirement` | Which idle workers are surplus? (The idle cleaner.) |
 //! | `shutdown` | How does a pool end? |
 //! | `discard` | What happens to queued tasks that are not to run? |
@@ -19,8 +19,8 @@
 //! | `groups` | What does a group add to a task? |
 //! | `ledger`, `counts` | What is counted, and when? |
 //! | `ages` | How old are the queued tasks? |
-//! | `core`, `request` | What do all of these share? |
-//! | `submit` | How does a closure become a task, and a closure again? |
+//! | `core`, `request` | What do the other files share? |
+//! | `submit` | How does a closure become a task, and how does a refused closure come back? |
 #![doc = include_str!("protocol.md")]
 #![doc = include_str!("proofs.md")]
 

@@ -20,7 +20,7 @@ pub(crate) enum Location {
 }
 
 impl Location {
-    /// Returns the id of the task in the decision of the worker that runs it.
+    /// Returns the id by which the decision of a worker names this task.
     pub(crate) fn task_id(self) -> u64 {
         match self {
             Self::Mailbox { generation, .. } => mailbox_id(generation),
@@ -38,8 +38,8 @@ pub(crate) enum SubmitError {
 }
 
 impl SubmitError {
-    /// Returns the reason of the refusal. Must not be called for a submission whose outcome a
-    /// thread waits for, because only such a submission can return `Expired`.
+    /// Returns the reason of the refusal. Must not be called on `Expired`. Only a submission with a
+    /// `node` can fail as `Expired`.
     #[inline]
     pub(crate) fn into_refusal(self) -> Refusal {
         match self {
@@ -52,10 +52,11 @@ impl SubmitError {
 /// The result of one attempt that did not accept the task.
 #[derive(Debug)]
 pub(super) enum NotAccepted {
-    /// At one moment of the attempt there was no space (claim V).
+    /// There was no space at one moment of the attempt (claim V). Or other submissions wait in
+    /// line, and this submission must join them.
     Saturated,
-    /// Another thread is in the middle of a step, so there may be space: the submission tries
-    /// again.
+    /// There may be space, but another thread is in the middle of a step, or the space belongs to
+    /// the line. A submission that is not in line tries again.
     Retry,
     Refused(Refusal),
 }
@@ -78,10 +79,11 @@ impl Wanted {
     /// Takes the task out and returns the refusal with it.
     pub(super) fn refuse(&mut self, why: Refusal) -> Answer {
         if let (Some(members), true) = (&self.members, self.is_future) {
-            // If a thread gets its task back, it takes the task out of the group itself. A future
-            // may never be polled again, so this thread does it: the group's waiters must not wait
-            // for the next poll. SAFETY: the task is pending, and the task's own `Pending` is
-            // dropped unused (`take_apart`).
+            // An owner that is a thread takes its task out of the group itself when it gets the
+            // task back. A future may never be polled again. So this thread takes a future's task
+            // out of the group. Otherwise the group's waiters would have to wait for the next poll.
+            // SAFETY: the task is pending, and the task's own `Pending` is dropped unused
+            // (`take_apart`).
             unsafe { Pending::of(members) }.leave();
         }
         Err((self.task.take().expect("a refused task stays"), why))
@@ -104,15 +106,16 @@ pub(crate) struct SubmitOptions<'a> {
     pub(crate) extras: &'a Extras,
     /// The deadline of the submission.
     pub(crate) deadline: Option<&'a Deadline>,
-    /// The node of a caller that waits for the outcome. A submission without one is refused as
-    /// `Saturated` at its deadline, and not returned as `Expired`.
+    /// The node of a caller that waits for the outcome. If its deadline passes, a submission with a
+    /// node fails as `Expired`. A submission without a node is refused as `Saturated`.
     pub(crate) node: Option<&'a WaitNode>,
     /// Set if a thread waits for the end of the task. If that thread is a worker of this pool, the
-    /// task must not be queued: all workers might wait for queued tasks.
+    /// task must not be queued. If all workers waited for queued tasks, no worker would be left to
+    /// run them.
     pub(crate) awaited: bool,
     /// Set if the task's scope was opened on a worker of this pool. That worker waits for the task.
     pub(crate) on_worker: bool,
-    /// The task's group. `None` for a scope.
+    /// The task's group. `None` if the task has no group or belongs to a scope.
     pub(crate) members: Option<&'a Arc<Members>>,
 }
 
@@ -173,7 +176,8 @@ impl<'a> SubmitOptions<'a> {
     };
 
     /// Returns `true` if this thread, or the thread that waits for the task, is a worker of the
-    /// pool. Then the submission must not wait for another worker.
+    /// pool. Then the submission must not wait for space, because that worker may have to make the
+    /// space.
     #[inline]
     pub(crate) fn is_on_worker(&self, env: &Env) -> bool {
         self.on_worker || env.is_own_worker()
@@ -186,9 +190,10 @@ impl<'a> SubmitOptions<'a> {
         self.extras.when_full.map_or(pool, WhenFull::blocks)
     }
 
-    /// Returns the refusal of a submission that found no space: `OnWorker` if the submission would
-    /// have waited but is made on a worker of the pool, otherwise `Saturated`. `pool` has the same
-    /// meaning as in `blocks`.
+    /// Returns the refusal of a submission that found no space. The reason is `OnWorker` if
+    /// [`is_on_worker`](Self::is_on_worker) applies, and a thread waits for the task or the policy
+    /// is to wait for space. Otherwise it is `Saturated`. `pool` has the same meaning as in
+    /// `blocks`.
     #[inline]
     pub(crate) fn no_space(&self, env: &Env, pool: bool) -> SubmitError {
         let would_wait = self.awaited || self.blocks(pool);
@@ -216,8 +221,8 @@ impl<'a> SubmitOptions<'a> {
         self.deadline.map_or(other, |own| own.earlier(other))
     }
 
-    /// Starts the clock of the deadline. Stores the deadline in the node, where the task can read
-    /// it. Must be called before any step that may take long.
+    /// If the submission has a node, starts the clock of the deadline and stores the deadline in
+    /// the node, where the task can read it. Must be called before any step that may take long.
     #[inline]
     pub(crate) fn start(&self, env: &Env) {
         if let (Some(deadline), Some(node)) = (self.deadline, self.node) {

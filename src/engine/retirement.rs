@@ -1,20 +1,20 @@
 //! The idle cleaner: it decides which workers are surplus, and tells them to end.
 //!
-//! The time for which a worker has been idle does not tell how many workers are needed. The ready
-//! ring hands workers out in rotation, so a trickle of tasks keeps every worker busy now and then.
-//! The cleaner measures demand instead. Each sweep moves all idle workers from the ready ring to a
-//! stack, the *bench*. Submissions take a worker from the bench only if the ready ring is empty,
-//! and then the worker that came to the bench last. So a worker that has been on the bench for
+//! The time for which a worker has been idle does not show how many workers are needed. The ready
+//! ring hands workers out in rotation, so even a trickle of tasks gives every worker a task now and
+//! then. The cleaner measures demand instead. Each sweep moves all idle workers from the ready ring
+//! to a stack, the *bench*. Submissions take a worker from the bench only if the ready ring is
+//! empty, and then the worker that was put there last. So a worker that has been on the bench for
 //! `idle_timeout` was not needed at any moment of that time. It is told to end.
 //!
 //! A sweep takes place twice in each `idle_timeout`, but not more often than every half
-//! millisecond. One also takes place when the first worker on the bench has been there for
-//! `idle_timeout`. So a surplus worker is gone after 1.5 timeouts. This can take 2 timeouts if the
+//! millisecond. Another sweep takes place when the oldest worker on the bench has been there for
+//! `idle_timeout`. So a surplus worker is gone after 1.5 timeouts. That can take 2 timeouts if the
 //! worker that is about to sweep gets an order while another thread holds the registry's lock.
 //!
 //! The cleaner has no thread of its own. While there are more workers than `min_workers`, idle
-//! workers sleep until the next sweep is due (`sweep_at`), and the first one to wake up makes it.
-//! So no thread is started for the cleaner, and no thread remains when sweeps are of no use.
+//! workers sleep until the next sweep is due (`sweep_at`), and the first worker that wakes up makes
+//! the sweep. So no thread is started for the cleaner, and none stays alive only for it.
 
 use super::core::{Core, Registry};
 use crate::parts::slot::Claim;
@@ -34,8 +34,8 @@ impl Core {
         (self.settings.idle_timeout / 2).max(Duration::from_micros(500))
     }
 
-    /// Sets the time of the first sweep, if sweeps are of use. Called when a worker has been
-    /// started. Models have no clock, and call `sweep` themselves.
+    /// Schedules the first sweep, if sweeps could end a worker and none is scheduled. Called when a
+    /// worker has been started. loom models have no clock, and call `sweep` themselves.
     pub(super) fn begin_sweeps(&self, registry: &Registry) {
         let may_begin = !cfg!(lazypool_loom) && self.is_cleaner_of_use(registry);
         if may_begin && self.put_off(0, self.pause()).is_some() {
@@ -46,8 +46,8 @@ impl Core {
         }
     }
 
-    /// Clears the time of the next sweep if sweeps are of no use any more. Called when a worker has
-    /// ended or the pool is closed.
+    /// Clears the time of the next sweep if sweeps could no longer end a worker. Called when a
+    /// worker has ended, when the pool has been closed, and after a sweep.
     pub(super) fn end_sweeps(&self, registry: &Registry) {
         if !self.is_cleaner_of_use(registry) {
             // Relaxed: a worker that does not see this wakes up once for nothing.
@@ -61,7 +61,8 @@ impl Core {
         // A pause of more than 584 years is cut to 584 years.
         let pause = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         let at = self.env.nanos_now().saturating_add(pause);
-        // Relaxed: a thread that changes `sweep_at` from zero unparks all workers afterwards.
+        // Relaxed: the thread that changes `sweep_at` from zero then unparks all workers, so none
+        // of them sleeps on without a timer.
         (self.sweep_at)
             .compare_exchange(from, at, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
@@ -79,7 +80,8 @@ impl Core {
         at != 0 && self.sleep_until(at).is_some()
     }
 
-    /// Sleeps until the sweep is due. If it is due already, makes it; otherwise returns `None`.
+    /// Makes the sweep if it is due, and returns `Some`. Otherwise sleeps until it is due, and
+    /// returns `None`. Also returns `None` if another thread sweeps or holds the registry's lock.
     #[cold]
     fn sleep_until(&self, at: u64) -> Option<()> {
         let left = at.saturating_sub(self.env.nanos_now());
@@ -92,8 +94,8 @@ impl Core {
         let at = self.put_off(at, self.pause())?;
         let Some(mut registry) = try_lock(&self.registry) else {
             // The OS may have stopped the thread that holds the lock. If this worker waited for the
-            // lock, it could not obey an order. So it parks for a moment, then tries again. An
-            // order unparks it.
+            // lock, it could not obey an order meanwhile. So it parks for a moment, then tries
+            // again. An order would unpark it.
             #[cfg(not(lazypool_loom))]
             thread::park_timeout(Duration::from_micros(50));
             self.put_off(at, Duration::ZERO);
@@ -108,7 +110,7 @@ impl Core {
     }
 
     /// Moves idle workers to the bench, and retires those that have been there for `idle_timeout`.
-    /// Returns the time when the next worker is due.
+    /// Returns the time at which the next worker on the bench has to be retired.
     pub(crate) fn sweep(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
         // Drop the entries of workers that have been claimed or told to end since the last sweep,
         // or that have gone idle again through the ready ring.
@@ -134,8 +136,8 @@ impl Core {
         next
     }
 
-    /// Retires the workers on the bench that have been there for `idle_timeout`, oldest first, down
-    /// to `min_workers`. Returns the time when the next one is due.
+    /// Retires the workers on the bench that have been there for `idle_timeout`, oldest first,
+    /// until `min_workers` are left. Returns the time at which the next worker has to be retired.
     fn retire_due(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
         let mut surplus = registry
             .live
@@ -156,8 +158,8 @@ impl Core {
         next
     }
 
-    /// Claims the worker that came to the bench last. Submissions call this when the ready ring is
-    /// empty.
+    /// Claims the worker that was put on the bench last. Submissions call this when the ready ring
+    /// is empty.
     pub(super) fn claim_benched(&self) -> Option<(usize, Claim)> {
         if !self.is_any_benched() {
             return None;

@@ -8,8 +8,8 @@ use crate::work::job::Task;
 
 impl Core {
     /// Takes a task back from the mailbox or the queue, and calls `count` to count it. Returns
-    /// `None` if a worker has started it. The caller of this function serves the line once the task
-    /// is settled.
+    /// `None` if a worker has started the task, or if another thread has taken it out first. The
+    /// caller must serve the line once the task is settled.
     #[must_use]
     pub(super) fn withdraw(
         &self,
@@ -28,14 +28,14 @@ impl Core {
         let task = it.revoke(generation)?;
         count(self, &task);
         it.record.count_unrun();
-        // The worker was awake, or has been unparked for this task, so it looks at the queue
-        // instead. Until then it counts as notified. A worker in its start hook does not, because
-        // the hook may take long.
+        // The worker was awake, or has been unparked for this task. So it can look at the queue
+        // instead, and counts as notified until it does. A worker in its start hook is not counted,
+        // because submissions rely on the count, and the hook may take long.
         if !it.see().is_starting() {
             self.in_flight.add(NOTIFIED);
         }
-        // SAFETY: this thread holds the slot, because this thread revoked the task. So a worker
-        // that is `STARTING` stays so meanwhile.
+        // SAFETY: this thread revoked the task, so it holds the slot. Meanwhile a worker that is
+        // `STARTING` cannot end its start.
         unsafe { it.send_searching(Claim::AWAKE) };
         Some(task)
     }

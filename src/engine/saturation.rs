@@ -1,12 +1,13 @@
-//! Saturation: proves that the pool had no space, before a submission is refused for lack of space.
+//! Saturation: how a submission proves that the pool has no space, before it is refused.
 //!
 //! Claim V has the proof. In short: the submission reads the numbers of pushes into both rings,
 //! finds both rings empty, and reads the numbers again. If the numbers are equal, no entry was
-//! pushed, so both rings stayed empty. A worker without a task was then on the bench or in a count
-//! in flight. The submission looks there, and finds no worker. The queue was full at the same time
-//! if it is found full between two equal readings of `head`.
+//! pushed, so both rings stayed empty. Then a worker without a task must have been on the bench or
+//! counted in flight. The submission looks at both, and finds no worker. If it also finds the queue
+//! full between two equal readings of `head`, the queue was full at the same time.
 //!
-//! The proof only reads: a saturated pool refuses a task without taking a cache line from a worker.
+//! The proof only reads memory. So a saturated pool refuses a task without writing to the cache
+//! lines of its workers.
 //!
 //! If a worker was claimed by affinity, its entry stays in the ready ring while the worker is busy,
 //! so the ring is not empty. The submission then takes the entry out and tries again.
@@ -40,8 +41,10 @@ impl Core {
     ///
     /// If the bench is empty, too, every worker that was busy `then` will look at the queue after
     /// everything that this thread has done since. A worker that had already looked would have
-    /// pushed an entry, would be on the bench, or would have freed its slot. Otherwise another
-    /// submission holds that worker's entry, and claims the worker or finds it claimed.
+    /// pushed an entry, would be on the bench, or would have freed its slot. There is one
+    /// exception. A worker pushes no entry if another thread has popped its last entry and not yet
+    /// cleared `LISTED`. That thread then claims the worker or finds it claimed. So the worker gets
+    /// an order, and looks at the queue after it.
     #[inline]
     pub(super) fn is_unchanged(&self, then: AllBusy) -> bool {
         self.ready.pushes() == then.ready && self.free.pushes() == then.freed
@@ -49,8 +52,9 @@ impl Core {
 
     /// Returns `true` if no worker is on the bench or counted in flight.
     ///
-    /// The bench is read before the counts (V4): a worker that leaves the bench to end or to search
-    /// is counted before it leaves.
+    /// The bench is read before the counts (V4), because a worker that leaves the bench to end or
+    /// to search is counted before it leaves. In the other order, both readings could miss that
+    /// worker.
     #[inline]
     fn none_are_in_flight(&self) -> bool {
         !self.is_any_benched() && self.in_flight.see().is_zero()
@@ -64,7 +68,8 @@ impl Core {
             return self.are_all_busy_while(|| true);
         };
         let pops = queue.load_head();
-        // The oldest cell is checked last: a dead cell stays dead until `head` moves past it.
+        // The oldest cell is checked last, because a dead cell stays dead until `head` moves past
+        // it. So a cell that is not dead now was not dead at that moment either.
         self.are_all_busy_while(|| queue.is_full(pops))
             && queue.is_oldest_there(pops)
             && queue.load_head() == pops

@@ -16,21 +16,21 @@ use crate::work::record::Tally;
 use crate::work::thread::join;
 use std::time::Duration;
 
-/// The pause between two checks in which a drop of the pool finds out whether all running tasks are
-/// abandoned.
+/// How long a drop of the pool waits before it checks again whether all workers run abandoned
+/// tasks.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The tasks that a shutdown or drop waits for.
 ///
 /// A drop of the pool does not wait for abandoned tasks. So a process can end even if the closure
 /// of a timed-out call never returns. Every [`LOOK_AGAIN`], the drop checks whether all workers run
-/// abandoned tasks. If so, and if tasks are queued and the limit allows another worker, the drop
-/// starts one. Otherwise it returns.
+/// abandoned tasks. If they do not, it keeps waiting. If they do, it starts another worker if tasks
+/// are queued and the limit allows one. If no worker is needed or can be started, it returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
     /// Waits for all accepted tasks.
     All,
-    /// Does not wait for abandoned tasks. No thread waits for their outcome.
+    /// Waits for all accepted tasks except abandoned tasks, whose outcomes no thread waits for.
     Wanted,
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn shutdown(
     }
     let discards = core.close(mode);
     let waits = !core.env.is_own_worker() && !core.is_discarding();
-    // The submissions in line are refused before captures are dropped, which may take long.
+    // Refuses the submissions in line now, because the drops of captures below may take long.
     core.serve_line();
     let queued = if discards {
         core.take_out()
@@ -71,7 +71,7 @@ pub(crate) fn shutdown(
         stragglers,
     };
     if waits && !report.stragglers.is_empty() {
-        // Relaxed: only the owner's own drop reads it.
+        // Relaxed: only the drop of the `Pool` reads it, and every `shutdown` has returned by then.
         core.gave_up.store(true, Ordering::Relaxed);
         core.tell_stragglers(&report.stragglers);
     }
@@ -80,8 +80,8 @@ pub(crate) fn shutdown(
 
 /// Returns the report of a shutdown in a forked child, which has no workers.
 fn forked(core: &Arc<Core>) -> ShutdownReport {
-    // Never drop the pool here: the drop of a thread's handle reads memory of that thread, which
-    // may not exist in the child.
+    // One reference is leaked, so that the pool is never dropped in the child. The drop of a
+    // thread's handle reads memory of that thread, which may not exist in the child.
     std::mem::forget(Arc::clone(core));
     ShutdownReport {
         discarded: 0,
@@ -90,8 +90,9 @@ fn forked(core: &Arc<Core>) -> ShutdownReport {
 }
 
 /// Waits until every thread of the pool has ended and has been joined. Returns the workers that
-/// have not ended by the timeout. The timeout bounds the wait for workers, including those that the
-/// OS is starting. The thread-local destructors of a joined thread may take longer than that.
+/// have not ended by the timeout. The timeout limits the wait for workers, including those that the
+/// OS is starting. It does not limit the joins, which wait for the threads' thread-local
+/// destructors.
 fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerSnapshot> {
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
@@ -189,8 +190,9 @@ impl Core {
     }
 
     /// Returns `true` if at one moment every worker ran an abandoned task, and no worker was being
-    /// started. Each worker's tally is read twice. The two are equal only if the worker ran an
-    /// abandoned task both times and no task ended in between.
+    /// started. Each worker is checked twice. If it ran an abandoned task both times and its two
+    /// tallies are equal, no task ended in between, so it ran that task from the first check to the
+    /// second.
     fn runs_only_abandoned_tasks(&self, registry: &Registry) -> bool {
         if registry.live == 0 || registry.starting > 0 {
             return false;
@@ -199,7 +201,7 @@ impl Core {
         before.is_some() && before == self.abandoned_tallies(registry)
     }
 
-    /// Returns the tally of each worker, or `None` if a worker does not run an abandoned task.
+    /// Returns the tally of each worker, or `None` if any worker is not running an abandoned task.
     fn abandoned_tallies(&self, registry: &Registry) -> Option<Vec<Tally>> {
         let now = self.env.nanos_now();
         let slots = self.slots.iter().zip(&registry.workers);

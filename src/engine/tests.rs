@@ -1,4 +1,4 @@
-//! Tests of the engine from inside: laws whose interleavings need the engine's own state.
+//! Tests of laws whose interleavings can only be forced with the engine's internal state.
 
 use super::call::do_with;
 use super::core::Core;
@@ -32,14 +32,14 @@ fn with_queue_of_two(workers: usize) -> Arc<Core> {
     builder.into_core().expect("a pool").0
 }
 
-/// Law 20: the release of a finished task's caller waits for no thread except its worker.
+/// Law 20: a worker releases the caller of a finished task without waiting for another thread.
 #[test]
 fn a_caller_is_released_while_another_thread_holds_the_lines_lock() {
     let builder = Builder::new().max_workers(1).when_full(WhenFull::Block);
     let (core, _) = builder.into_core().expect("a pool");
     let core = &core;
-    // A first call starts the worker: a thread that starts one serves the line, and would wait for
-    // the line's lock below.
+    // A first call starts the worker. A thread that starts a worker also serves the line. If a
+    // later call started the worker, it would wait for the line's lock, which is held below.
     call(core, || ()).expect("a worker");
     let (open, gate) = mpsc::channel();
     let (done, released) = mpsc::channel();
@@ -106,9 +106,9 @@ fn a_caller_of_a_surplus_worker_is_released_while_the_registry_is_locked() {
     }
 }
 
-/// Law 1: a worker that claims itself to look at the queue keeps its entry in the ready ring, and
-/// is not busy. That holds whether it is counted or not: it may enter and leave the count between
-/// the two readings of a submission.
+/// Law 1: a worker that claims its own slot to look at the queue is not busy, so no submission may
+/// be refused as saturated. Its entry in the ready ring proves this. The count `awake` need not,
+/// because the worker may enter and leave that count between the two readings of a submission.
 #[test]
 fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
     let builder = Builder::new().max_workers(1).idle_timeout(Duration::MAX);
@@ -120,7 +120,7 @@ fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
     }
     assert!(slot.claim_self(), "in its place");
     let refused = core.is_saturated(None);
-    // SAFETY: this thread stands in for the worker, which sleeps; it is `Searching`.
+    // SAFETY: this thread acts for the slot's worker, which sleeps. The slot is `Searching`.
     unsafe { slot.publish_idle(&core.ready, 0) };
     let registry = lock(&core.registry);
     let worker = registry.workers[0].as_ref().expect("a worker");
@@ -131,8 +131,8 @@ fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
     assert!(report.is_clean());
 }
 
-/// Law 9: a worker without a task is free, even while another thread sends it to the queue. A
-/// thread that sees the end of all tasks sees no busy worker.
+/// Law 9: a worker without a task is free, even while another thread sends it to the queue. So once
+/// all tasks have ended, no worker counts as busy.
 #[test]
 fn law09_a_worker_on_its_way_to_the_queue_is_free() {
     let builder = Builder::new().max_workers(1).queue_capacity(1);
@@ -160,7 +160,7 @@ fn law09_a_worker_on_its_way_to_the_queue_is_free() {
 /// sweep is due.
 #[test]
 fn an_idle_worker_takes_orders_while_the_registry_is_locked() {
-    // The time until the first sweep: the lock is taken before that.
+    // The first sweep is due after this time. The test locks the registry before that.
     const PAUSE: Duration = Duration::from_millis(500);
     let builder = Builder::new().max_workers(1).idle_timeout(2 * PAUSE);
     let (core, _) = builder.into_core().expect("a pool");
@@ -183,7 +183,8 @@ fn an_idle_worker_takes_orders_while_the_registry_is_locked() {
 
 /// Law 10: a slot that a refused submission gives back is used for a queued task. Here a submission
 /// holds the last free slot while another one queues its task. Then the pool closes, and the first
-/// submission is refused. The queued task does not wait for the one that runs.
+/// submission is refused. The queued task gets a worker on the slot, so it does not wait for the
+/// running task.
 #[test]
 fn law10_a_slot_that_a_refusal_gives_back_is_there_for_the_queue() {
     let core = with_queue_of_two(2);
@@ -211,9 +212,10 @@ fn law10_a_slot_that_a_refusal_gives_back_is_there_for_the_queue() {
     assert!(report.is_clean());
 }
 
-/// Law 5: a thread that starts a worker for the queue and gets no slot looks for one again.
-/// Meanwhile another submission saw no free slot and queued its task, and a slot came free. The
-/// task gets a worker there, and does not wait for the one that runs.
+/// Law 5: if a thread cannot start a worker for the queue (`NotNeeded`), it searches again for an
+/// idle worker or a free slot. Here the thread holds the only free slot while another submission
+/// finds no free slot and queues its task. Then the slot becomes free. The repeated search starts a
+/// worker on it, so the task does not wait for the running task.
 #[test]
 fn law05_a_start_without_a_slot_looks_for_one_again() {
     for hooked in [false, true] {
@@ -266,8 +268,8 @@ fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
     assert_eq!(sweep(start), Some(due));
     let bench = lock(&core.registry).bench.clone();
     assert_eq!((bench.len(), core.ready.is_empty()), (4, true));
-    // A trickle of work keeps one worker in use. It comes from threads that have used no worker
-    // yet.
+    // A trickle of calls keeps one worker in use. Each call comes from a new thread, which has no
+    // last worker. So it gets the worker that came to the bench last.
     for _ in 0..3 {
         let core = &core;
         let ran = thread::scope(|s| {

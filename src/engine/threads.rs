@@ -2,9 +2,10 @@
 //!
 //! A slot on which a thread is being started is `Held`. The new thread waits until the spawner has
 //! registered it and published its first order. Under the registry's lock, the spawner counts the
-//! worker as living. If this is the first worker, the spawner also clears `ASLEEP`: from then on,
-//! tasks may be queued. With a start hook the worker counts as busy until the hook has ended.
-//! Without one, a worker that is started for the queue counts as notified.
+//! worker as living. If no other worker lives, the spawner also clears the queue's flag `ASLEEP`,
+//! so that tasks may be queued from then on. In a pool with a start hook, the worker counts as busy
+//! until the hook has ended. In a pool without one, a worker that is started for the queue counts
+//! as notified.
 //!
 //! Threads join each other as they end, see [`thread`](crate::work::thread). A shutdown joins the
 //! rest.
@@ -82,11 +83,11 @@ impl Core {
 
     /// Makes up for a start that failed (A4). Takes the planned worker out of the count `notified`,
     /// then searches for a worker again. Other threads may have skipped their search because they
-    /// saw the count, or may have found no free slot because this thread held it.
+    /// saw the count, or may have found no free slot because this thread held the slot.
     ///
     /// After `NotNeeded`, this searches for an idle worker, or else for another free slot. If the
-    /// OS refused a thread, this does not ask for another thread: it searches for idle workers
-    /// only. A busy worker looks at the queue when its task has ended.
+    /// OS refused a thread, this searches for idle workers only, and does not ask for another
+    /// thread. If none is idle, a busy worker looks at the queue when its task has ended.
     pub(super) fn start_no_searcher(self: &Arc<Self>, why: &NotSpawned) {
         if !self.env.has_start_hook() {
             self.in_flight.sub(NOTIFIED);
@@ -98,8 +99,8 @@ impl Core {
         self.serve_line();
     }
 
-    /// Starts a worker on a slot whose free entry the caller has popped. If a task is given, and
-    /// the OS gives a thread, the task is taken out and becomes the worker's first order. If no
+    /// Starts a worker on a slot that the caller has popped from the free ring. If a task is given,
+    /// and the OS gives a thread, the task is taken out and becomes the worker's first order. If no
     /// task is given, the worker looks at the queue. Returns the location of the task.
     #[cold]
     pub(super) fn spawn(
@@ -123,8 +124,8 @@ impl Core {
         match start(name, self.settings.stack_size, ended, main) {
             Ok(thread) => {
                 let location = self.register(slot, thread, task);
-                // If this is the first worker, the queue has just been woken up, so it has space
-                // now.
+                // If no other worker lived, `register` has woken up the queue. So there may be
+                // space for the line now.
                 self.serve_line();
                 Ok(location)
             }
@@ -213,9 +214,9 @@ impl Core {
 
     // ---- the end of a worker --------------------------------------------------------
 
-    /// Adds a worker that is about to begin its end to the count `returning`. Does nothing in a
-    /// pool with a stop hook: a submission that sees the count tries again and again, and the hook
-    /// may take long.
+    /// Adds a worker that is about to become `Retiring` to the count `returning`. Does nothing in a
+    /// pool with a stop hook, because a submission that sees the count tries again and again, and
+    /// the hook may take long.
     pub(super) fn begin_return(&self) {
         if self.env.hooks.stop.is_none() {
             self.in_flight.add(RETURNING);

@@ -21,16 +21,17 @@ impl Core {
     pub(super) fn claim_by_affinity(&self, even_parked: bool) -> Option<(usize, Claim)> {
         let (slot, last) = self.affinity()?;
         let claim = self.slots[slot].claim_last_used(last, even_parked);
-        // After a miss, the next calls only load the worker's word, until a task goes to that
-        // worker again. Otherwise submitters to a saturated pool would take the workers' cache
-        // lines away again and again.
+        // After a failed claim, the next calls only load the worker's word, until this thread gives
+        // that worker a task again. Otherwise submitters to a saturated pool would take the
+        // workers' cache lines away from the workers again and again.
         if claim.is_none() && last != 0 {
             self.set_affinity(slot, 0);
         }
         Some((slot, claim?))
     }
 
-    /// Claims an idle worker: one from the ready ring, or else the one that came to the bench last.
+    /// Claims an idle worker from the ready ring. If there is none, claims the worker that was put
+    /// on the bench last.
     pub(super) fn claim_idle(&self) -> Option<(usize, Claim)> {
         while let Some(slot) = self.ready.pop() {
             if let Some(claim) = self.slots[slot].claim_listed() {
@@ -46,7 +47,8 @@ impl Core {
     /// worker is enough. If no worker is idle, starts one.
     ///
     /// Called after a push into a pool that was busy (A3); by a worker that stops looking at the
-    /// queue, because it has a task or has ended (A2); and after a start that failed (A4).
+    /// queue, because it has a task or has ended (A2); after a start that was given up (A4); and
+    /// after the limit was raised.
     ///
     /// # Why this does not recurse without bound
     /// The calls form a cycle: `notify_another`, `start_searcher`, [`Core::spawn_searcher`],
@@ -70,8 +72,9 @@ impl Core {
     }
 
     /// Makes sure that a worker looks at the queue, unless `enough` returns `true` for the counts.
-    /// After a push into a pool with idle workers, only awake workers are enough: a notified worker
-    /// is still waking up, and a burst of tasks should wake several.
+    /// After a push into a pool with idle workers, `enough` is `is_any_awake`. A notified worker is
+    /// not enough then, because it is still waking up, and a burst of tasks should wake several
+    /// workers.
     #[cold]
     pub(super) fn notify_unless(self: &Arc<Self>, enough: fn(Seen) -> bool) {
         if !self.notify_idle(enough) {
@@ -100,7 +103,7 @@ impl Core {
             });
             if let Some((slot, claim)) = last.or_else(|| self.claim_idle()) {
                 self.set_affinity(slot, 0);
-                // SAFETY: `claim` came with `slot`: this thread holds it (`Held`).
+                // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
                 unsafe { self.slots[slot].send_searching(claim) };
                 return true;
             }
@@ -108,12 +111,13 @@ impl Core {
         }
     }
 
-    /// Starts a worker for the queue, unless one searches already or nothing is queued.
+    /// Starts a worker for the queue, unless a worker searches already, nothing is queued, or no
+    /// slot is free.
     ///
-    /// This check does not see busy workers and workers that are ending. A busy worker looks at the
+    /// This check ignores busy workers and workers that are ending. A busy worker looks at the
     /// queue when its task has ended. A worker that is ending looks once its slot is free. If the
-    /// OS refuses a thread, a living worker takes the task after its own: tasks are queued only
-    /// while a worker lives (A1).
+    /// OS refuses a thread, a living worker takes the task after its own task. Such a worker
+    /// exists, because tasks are queued only while a worker lives (A1).
     fn start_searcher(self: &Arc<Self>) {
         // The counts are read before the queue. In the other order, a counted worker could take the
         // last task and leave the count between the two readings. A thread would then be started

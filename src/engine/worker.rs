@@ -5,16 +5,16 @@
 //! releases the task's waiter, *then* serves the line, *then* calls the waker of a handle. So a
 //! thread that sees in the counters or by the result that a task has ended finds the worker free.
 //!
-//! Until the release, the worker waits for another thread in two cases only: if a caller or handle
+//! Before the release, the worker waits for another thread in two cases only: if a caller or handle
 //! is between the two steps of leaving, or if another task of the same scope is storing its panic.
-//! The worker does not wait for a push that is in progress. It looks at the queue again afterwards.
-//! After the release, the worker ends the task in the task's group. Another thread may hold the
-//! group's lock.
+//! It does not wait for a push in progress, because it looks at the queue again after the release.
+//! After the release, it ends the task in the task's group, and may have to wait for the group's
+//! lock.
 //!
 //! A worker whose last task came from the queue, or had no waiting caller, **watches** the queue as
-//! well as its own status word, and counts as awake: its next task is likely to come through the
-//! queue. A worker that was handed a task with a waiting caller watches only its own word. Such a
-//! worker looks at the queue once, after it has published that it is idle.
+//! well as its own status word, and counts as awake, because its next task is likely to come
+//! through the queue. A worker that was handed a task with a waiting caller watches only its own
+//! word. Such a worker looks at the queue once, after it has published that it is idle.
 //!
 //! In a pool that is closed or over its limit, a worker does not go idle after a task. It searches,
 //! and checks whether it has to end. A worker that is about to sleep also checks whether it has to
@@ -76,7 +76,7 @@ struct Worker<'a> {
 enum Next {
     /// The worker has been given an order.
     Ordered(Order<Task>),
-    /// The worker is `Searching`: it looks at the queue, or checks whether it has to end.
+    /// The worker is `Searching`. It checks whether it has to end, then looks at the queue.
     Search,
     /// The worker is `Retiring` by its own decision.
     End,
@@ -145,17 +145,16 @@ impl Worker<'_> {
     /// from the queue or had no waiting caller, because the next task is then likely to come
     /// through the queue.
     ///
-    /// The work for other threads that is still to be done depends on these conditions, in this
-    /// order:
+    /// The worker also has work to do for other threads, at once or later. These conditions,
+    /// checked in this order, decide which work and when:
     ///
-    /// 1. `stop_watching` clears `watches`. If the flag was set, other threads relied on this
-    ///    worker to look at the queue, so the worker defers `help_others` to the start of the task
-    ///    (A2).
+    /// 1. `stop_watching` clears `watches`. If the flag was set, other threads may have relied on
+    ///    this worker, so it defers `help_others` to the start of the task (A2).
     /// 2. If `find_next` has taken a queued task, there is space in the queue. If submissions wait
-    ///    in line, the worker defers `help_others` to the start of that task. `help_others` may
-    ///    start a thread, and the task's caller cannot leave before the task has started.
+    ///    in line, the worker defers `help_others` to the start of that task.
     /// 3. If the worker is idle, it serves the line and calls the deferred waker at once.
-    /// 4. If the worker is `Searching` instead (`searches_next`), `search` leads to both.
+    /// 4. If the worker is `Searching` instead (`searches_next`), it does both once it is idle, has
+    ///    started a queued task, or ends.
     fn work(&self, first: &mut Option<Task>, task_id: u64, mut watch: bool) -> Next {
         let (mut now, mut after) = (first, &mut None);
         let mut task_id = Some(task_id);
@@ -168,8 +167,8 @@ impl Worker<'_> {
             });
             if task_id.is_some() {
                 self.spin.ran_several();
-                // The line is not served here, because serving may start a thread, and the caller
-                // of the next task cannot leave before that task has started.
+                // The line is not served here, because that may start a thread. Until the next task
+                // has started, its caller cannot leave, even at its deadline.
                 self.defer_serving_line();
             } else if !self.searches_next.get() {
                 self.serve_line_while_idle();
@@ -187,8 +186,8 @@ impl Worker<'_> {
     /// waiter of its last task is released.
     fn serve_line_while_idle(&self) {
         if self.core.line.waiting() != 0 || self.ctx.has_deferred_wake() {
-            // Serving the line and calling the waker may take long. So this worker leaves the count
-            // `awake`: no submission may rely on this worker meanwhile.
+            // Serving the line and calling the waker may take long. Submissions must not rely on
+            // this worker meanwhile, so it leaves the count `awake`.
             self.stop_watching();
         }
         self.ctx.runs_idle.set(true);
@@ -205,8 +204,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes the next queued task and returns its id. If there is none, makes the worker idle. In a
-    /// pool that is closed or over its limit, makes it `Searching` instead.
+    /// Takes the next queued task and returns its id. If there is none, makes the worker idle and
+    /// returns `None`. In a pool that is closed or over its limit, takes no task, makes the worker
+    /// `Searching` and returns `None`.
     #[inline(always)]
     fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
         if !self.core.env.is_fast_path_open(0) && self.may_have_to_end() {
@@ -265,8 +265,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Moves this worker from the count `notified` to the count `awake`: the worker was told to
-    /// look at the queue, and begins now.
+    /// Moves this worker from the count `notified` to the count `awake`, because the worker now
+    /// begins to look at the queue, as it was told to.
     fn acknowledge_notification(&self) {
         if self.watches.replace(true) {
             // This worker already counts as awake.
@@ -277,8 +277,8 @@ impl Worker<'_> {
     }
 
     /// Claims this worker's own slot (`Idle` to `Searching`), and counts the worker as awake.
-    /// Returns `false` if another thread has claimed the slot first. That thread's order is about
-    /// to come.
+    /// Returns `false` if another thread has claimed the slot first. That thread is about to give
+    /// the worker an order.
     fn claim_own_slot(&self) -> bool {
         // The worker is counted as awake before it becomes `Searching` (V3).
         let counted = self.watches.get();
@@ -287,7 +287,7 @@ impl Worker<'_> {
         if !taken && !counted {
             self.watches.set(false);
             self.core.in_flight.sub(AWAKE);
-            // Meanwhile, submissions may have relied on the count (A2).
+            // Submissions may have relied on this worker while it was counted (A2).
             self.core.notify_another();
         }
         taken
@@ -330,8 +330,8 @@ impl Worker<'_> {
 
     // ---- waiting ------------------------------------------------------------------
 
-    /// Waits for an order, or for a task in the queue that this worker watches. Spins first, then
-    /// sleeps.
+    /// Waits for an order or, if this worker watches the queue, for a queued task. Spins first,
+    /// then sleeps.
     fn wait(&self) -> Next {
         // The worker has published that it is idle. Unless it watches the queue, it looks at the
         // queue once now (A2, P1).
@@ -357,8 +357,8 @@ impl Worker<'_> {
             if self.it.may_park() {
                 let start = now();
                 if self.core.sleep_idle() {
-                    // The thread that serves the line may have found this sweep under way, and
-                    // given up (W2).
+                    // A thread that served the line may have met this sweep and given up. So this
+                    // worker serves the line now (W2).
                     self.serve_line_while_idle();
                 }
                 self.ctx.stretch.end();
@@ -446,8 +446,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns `true` if this worker must not end. It must not be surplus, and either a task is
-    /// queued, or the pool is open and would be left with fewer than `min_workers` workers.
+    /// Returns `true` if this worker must not end. This is so if it is not surplus, and a task is
+    /// queued or the open pool would be left with fewer than `min_workers` workers.
     fn is_needed(&self, registry: &Registry) -> bool {
         let core = self.core;
         let is_missed = registry.live - registry.retiring < core.settings.min_workers;
@@ -479,7 +479,7 @@ impl Worker<'_> {
         let own = registry.workers[self.slot].take().map(|own| own.thread);
         lock(&core.ended).extend(own);
         // SAFETY: this thread is the slot's worker, and was told to end. Its thread is already on
-        // the list of those to join.
+        // the list of threads to be joined.
         unsafe { self.it.step(State::Retiring, State::Free) };
         core.put_back(&mut registry, self.slot);
         core.end_sweeps(&registry);

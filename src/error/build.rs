@@ -10,8 +10,8 @@ pub(crate) const MAX_WORKERS: usize = 65_536;
 /// The largest `queue_capacity` that [`Builder::build`](crate::Builder::build) accepts.
 pub(crate) const MAX_QUEUE: usize = 1 << 24;
 
-/// The smallest `stack_size` that [`Builder::build`](crate::Builder::build) accepts: the minimum of
-/// most systems. The standard library would silently raise a smaller one.
+/// The smallest `stack_size` in bytes that [`Builder::build`](crate::Builder::build) accepts. It is
+/// the minimum of most systems. The standard library would silently raise a smaller one.
 pub(crate) const MIN_STACK: usize = 16 << 10;
 
 /// Why a pool could not be built.
@@ -32,7 +32,7 @@ pub(crate) const MIN_STACK: usize = 16 << 10;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// `max_workers` is 0: such a pool could never run a task.
+    /// `max_workers` is 0. Such a pool could never run a task.
     ZeroWorkers,
     /// `max_workers` is larger than any pool allows.
     TooManyWorkers {
@@ -57,7 +57,7 @@ pub enum BuildError {
     },
     /// `thread_name` is empty, or contains a NUL byte, which the name of a thread must not contain.
     BadThreadName,
-    /// `stack_size` is smaller than any system's threads can use.
+    /// `stack_size` is smaller than 16 KiB, which is the minimum of most systems.
     StackTooSmall {
         /// The `stack_size` that was given, in bytes.
         given: usize,
@@ -68,8 +68,7 @@ pub enum BuildError {
     ///
     /// The workers that were started before it have ended. Lower
     /// [`min_workers`](crate::Builder::min_workers) or [`stack_size`](crate::Builder::stack_size),
-    /// or raise the OS's limit on threads. `Display` has the OS's error, which is the `source()`,
-    /// too.
+    /// or raise the OS's limit on threads. Both `Display` and `source()` give the OS's error.
     Spawn(io::Error),
 }
 

@@ -9,9 +9,9 @@ use super::unrun::Unrun;
 
 /// Why [`do_with_deadline`](crate::Pool::do_with_deadline) returned no value.
 ///
-/// There will be no further variants: match without a `_` arm. `Refused` and `Expired` hold the
-/// closure, which never ran, not even partly. With `TimedOut` it started and may still run; with
-/// `Panicked` it ran, perhaps partly.
+/// No variant will be added, so you can match without a `_` arm. `Refused` and `Expired` hold the
+/// closure, which never ran, not even partly. With `TimedOut`, the closure was started and may
+/// still be running. With `Panicked`, it ran, perhaps only partly.
 ///
 /// `DeadlineError<F>` is `Send` if `F` is, and `Sync` for every `F`. The operator `?` therefore
 /// converts it into a `Box<dyn Error + Send + Sync>` for any closure that a pool could have taken.
@@ -38,8 +38,9 @@ use super::unrun::Unrun;
 pub enum DeadlineError<F> {
     /// The pool did not take the task, or a shutdown handed it back before it started.
     Refused(Refused<F>),
-    /// The deadline passed before any worker started the closure, or, with
-    /// [`min_remaining`](crate::Submitter::min_remaining), too little time was left: it never ran.
+    /// No worker started the closure before the deadline, or, with
+    /// [`min_remaining`](crate::Submitter::min_remaining), with enough time left. The closure never
+    /// ran.
     Expired(Unrun<F>),
     /// The deadline passed while the closure was running.
     ///

@@ -1,7 +1,7 @@
 //! The two wrappers that make errors `Sync`.
 //!
-//! They have a module of their own so that the privacy of their fields, which both safety arguments
-//! rest on, holds against the rest of the errors too.
+//! They have a module of their own, so that the other error types cannot access their private
+//! fields. Both safety arguments rely on that.
 
 use std::any::Any;
 
@@ -10,8 +10,9 @@ pub(super) struct Closure<F>(F);
 
 // SAFETY: sharing a `Closure<F>` shares no `F`. The field is private to this module, no method
 // takes `&self` or `&mut self`, and there is no trait implementation, so `&Closure<F>` gives no
-// access to the `F` inside. Access takes the `Closure<F>` by value. To move that to another thread
-// needs `F: Send`, because the compiler implements `Send` for it.
+// access to the `F` inside. Only a thread that owns the `Closure<F>` has access. The compiler
+// implements `Send` for `Closure<F>` only if `F` is `Send`, so moving one to another thread needs
+// `F: Send`.
 unsafe impl<F> Sync for Closure<F> {}
 
 impl<F> Closure<F> {

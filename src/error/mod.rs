@@ -1,11 +1,14 @@
 //! The errors of the crate, and how a refused closure comes back.
 //!
-//! Four types carry a closure back, or say why. [`Refusal`] is the reason, [`Refused`] pairs it
-//! with the closure that was not run, [`Unrun`] is a closure whose time ran out, and
-//! [`DeadlineError`] adds what else can happen to a caller that waits. [`BuildError`] is about the
-//! builder, [`LimitError`] about a pool's limit, [`ParseSettingError`] about words in settings,
-//! [`TaskError`] is what a handle has in place of a value, [`Panic`] and [`TaskPanic`] are about
-//! tasks that panicked, and [`Unfinished`] is about a wait that ran out of time.
+//! Four types are about a closure that did not run. [`Refusal`] is the reason why a pool did not
+//! take it. [`Refused`] pairs this reason with the closure. [`Unrun`] holds a closure that no
+//! worker started in time. [`DeadlineError`] has these cases and all others in which a call with a
+//! deadline returns no value.
+//!
+//! [`BuildError`] is about the builder, [`LimitError`] about a pool's limit, and
+//! [`ParseSettingError`] about words in settings. A handle has a [`TaskError`] in place of a value.
+//! [`Panic`] and [`TaskPanic`] are about tasks that panicked. [`Unfinished`] is about a wait that
+//! ran out of time.
 //!
 //! Every error type here implements `Debug`, `Display` and [`Error`](std::error::Error) whatever
 //! closure it carries.

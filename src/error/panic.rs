@@ -10,8 +10,8 @@ use super::hidden::{payload_message, Payload};
 /// [`DeadlineError::Panicked`](crate::DeadlineError::Panicked) holds one.
 /// [`message`](Self::message) returns its text, [`downcast`](Self::downcast) and
 /// [`into_inner`](Self::into_inner) return its payload, and [`resume`](Self::resume) continues the
-/// panic on the calling thread. `Display` writes one line with the text. It is `Send` and `Sync`,
-/// so it fits into any error type.
+/// panic on the calling thread. `Display` writes the text. A `Panic` is `Send` and `Sync`, so any
+/// error type can hold it.
 ///
 /// # Examples
 ///
@@ -74,7 +74,7 @@ impl Panic {
     ///
     /// # Errors
     ///
-    /// The panic itself, unchanged, if its payload is of another type.
+    /// Returns the panic itself, unchanged, if its payload is of another type.
     ///
     /// # Examples
     ///
@@ -103,8 +103,8 @@ impl Panic {
 
     /// Returns the text of the panic, if the payload is a `&'static str` or a `String`.
     ///
-    /// The payload of `panic!` with a message is one of the two. `None` means that it is of another
-    /// type, as with [`std::panic::panic_any`].
+    /// The payload of `panic!` with a message is of one of these two types. `None` means that the
+    /// payload is of another type, as with [`std::panic::panic_any`].
     ///
     /// # Examples
     ///
@@ -134,7 +134,7 @@ impl Panic {
     ///
     /// # Panics
     ///
-    /// Always, with this payload.
+    /// Always panics, with the payload of this panic.
     ///
     /// # Examples
     ///
@@ -175,8 +175,8 @@ impl fmt::Display for Panic {
 
 /// The panic of a task, as the hook [`on_panic`](crate::Builder::on_panic) gets it.
 ///
-/// The hook runs on the worker. If a caller waits for the task, it gets the payload as a [`Panic`]
-/// once the hook has returned. Later versions may add fields.
+/// The hook runs on the worker. Once it has returned, the payload goes as a [`Panic`] to the caller
+/// that waits for the task, or to the task's handle. Later versions may add fields.
 ///
 /// # Examples
 ///

@@ -47,11 +47,12 @@ pub enum Refusal {
     Closed,
     /// The group that the task was served through has been cancelled.
     ///
-    /// This is final for the group, but not for its pool. Usually the closure is not wanted any
-    /// more, and you drop it. If it is, submit it to the pool itself or to a new group.
+    /// This is final for the group, but not for its pool. Usually the closure is no longer wanted,
+    /// and you drop it. If you still need it to run, submit it to the pool itself or to a new
+    /// group.
     Cancelled,
-    /// The task needed a new worker thread, the OS could not create one, and no other worker could
-    /// take it.
+    /// The task needed a new worker thread, the OS could not create one, and neither another worker
+    /// nor the queue could take the task.
     ///
     /// The pool is as it was before, and the next submission that needs a thread tries again. Retry
     /// later, or run the closure on the calling thread with
@@ -60,17 +61,17 @@ pub enum Refusal {
     /// or raise the OS's limit on threads. Both `Display` and
     /// `source()` give the OS's error.
     SpawnFailed(io::Error),
-    /// The submission came from a worker of this pool and would have had to wait: for queue space,
-    /// or for a queued task.
+    /// The submission came from a worker of this pool, or through a scope that was opened on such a
+    /// worker, and would have had to wait for queue space or for a queued task.
     ///
-    /// A worker that waits for its own pool may wait for itself. On a worker, therefore, no
-    /// submission waits for space, a [`serve_async`](crate::Awaitable::serve_async) that is polled
-    /// there first included. And [`do_with_deadline`](crate::Pool::do_with_deadline) and
-    /// [`Scope::serve`](crate::Scope::serve), whose caller waits for the task, do not queue it. Run
+    /// A worker that waits for its own pool may wait for itself. So on a worker, no submission
+    /// waits for space, not even a [`serve_async`](crate::Awaitable::serve_async) that is first
+    /// polled there. Nor do [`do_with_deadline`](crate::Pool::do_with_deadline) and
+    /// [`Scope::serve`](crate::Scope::serve), whose caller waits for the task, queue it there. Run
     /// the closure on the worker with [`Refused::caller_runs`](crate::Refused::caller_runs), or use
     /// a second pool for nested work.
     OnWorker,
-    /// The pool belongs to the parent of this process, which was made by `fork`.
+    /// This process was made by `fork`, and the pool belongs to its parent.
     ///
     /// A child has a copy of the pool's memory, but none of its threads. Build a new pool in the
     /// child.
@@ -139,8 +140,8 @@ impl fmt::Display for Refusal {
             }
             Self::Closed => "the pool is shut down",
             Self::Cancelled => "the group is cancelled",
-            // `source()` returns the error as well. But most logs print no source, and this text
-            // tells a limit on threads from a lack of memory.
+            // `source()` returns this error, too. But most logs print no source, and the error's
+            // text shows whether a limit on threads or a lack of memory was the cause.
             Self::SpawnFailed(error) => {
                 return write!(f, "no worker thread could be started: {error}");
             }

@@ -21,7 +21,7 @@ use super::refusal::Refusal;
 /// # Examples
 ///
 /// Back-pressure in one line: a task that the pool has no space for runs on the thread that submits
-/// it. Once the pool is shut down, it comes back as an error instead.
+/// it. Once the pool is shut down, the task comes back as an error instead.
 ///
 /// ```
 /// use lazypool::{Pool, Refused};
@@ -38,11 +38,11 @@ use super::refusal::Refusal;
 ///
 /// # What the closure captured
 ///
-/// The values that a closure captured cannot be taken out of it. If you need one back, there are
-/// two ways. Run the closure, or [submit it again](Self::into_parts): it still has its values. Or
-/// give the value a `Drop` that returns it to where it belongs. That works however the task ends:
-/// it ran, it panicked, it was refused and dropped, it was [discarded](crate::Shutdown::Discard),
-/// or its deadline passed.
+/// The values that a closure captured cannot be taken out of it. If you need such a value back,
+/// there are two ways. You can run the closure or [submit it again](Self::into_parts), because it
+/// still has its values. Or you can give the value a `Drop` that returns it to where it belongs.
+/// That works however the task ends: it ran, it panicked, it was refused and dropped, it was
+/// [discarded](crate::Shutdown::Discard), or its deadline passed.
 ///
 /// ```
 /// use lazypool::Pool;
@@ -83,8 +83,9 @@ impl<F> Refused<F> {
 
     /// Returns why the pool did not take the closure.
     ///
-    /// [`is_saturated`](Self::is_saturated) and [`is_closed`](Self::is_closed) are shorter for the
-    /// two most frequent reasons, and [`is_retryable`](Self::is_retryable) for those that pass.
+    /// [`is_saturated`](Self::is_saturated) and [`is_closed`](Self::is_closed) are shorter tests
+    /// for the two most frequent reasons. [`is_retryable`](Self::is_retryable) tells whether a
+    /// retry may succeed.
     ///
     /// # Examples
     ///
@@ -142,7 +143,7 @@ impl<F> Refused<F> {
 
     /// Returns the closure and the reason.
     ///
-    /// It is [`into_inner`](Self::into_inner) and [`reason`](Self::reason) in one, for code that
+    /// This combines [`into_inner`](Self::into_inner) and [`reason`](Self::reason), for code that
     /// submits the closure again and keeps the reason, or the [`io::Error`](std::io::Error) in it.
     ///
     /// # Examples
@@ -170,30 +171,30 @@ impl<F> Refused<F> {
         (self.closure.into_inner(), self.reason)
     }
 
-    /// Runs the closure on the calling thread if the pool had no space for it; otherwise returns
-    /// the refusal.
+    /// Runs the closure on the calling thread if the pool had no space or no thread for it;
+    /// otherwise returns the refusal.
     ///
     /// This is the caller-runs policy: `pool.serve(f).or_else(Refused::caller_runs)`. While the
-    /// calling thread runs the task it submits no more, so producers slow down to the pace of the
-    /// pool.
+    /// calling thread runs the task, it submits no other tasks. So producers slow down to the pace
+    /// of the pool.
     ///
-    /// It runs a closure that was refused as [`Saturated`](Refusal::Saturated),
-    /// [`OnWorker`](Refusal::OnWorker) or [`SpawnFailed`](Refusal::SpawnFailed): only the space or
-    /// the thread was missing. After a shutdown or a cancel the task is not wanted, and beyond the
-    /// limit of a group it is one too many: this does not run it either.
+    /// This runs a closure that was refused as [`Saturated`](Refusal::Saturated),
+    /// [`OnWorker`](Refusal::OnWorker) or [`SpawnFailed`](Refusal::SpawnFailed), because only space
+    /// or a thread was missing. It runs no other closure: after a shutdown or a cancel the task is
+    /// not wanted, and in a full group it would exceed the limit.
     ///
-    /// A closure that runs here is not a task of the pool: no hook is called for it, it is not
-    /// counted, and the functions of [`task`](crate::task) describe whatever the calling thread is
-    /// doing.
+    /// A closure that runs here is not a task of the pool. No hook is called for it, and it is not
+    /// counted. The functions of [`task`](crate::task) describe the task that the calling thread
+    /// runs, if it runs one.
     ///
     /// # Errors
     ///
-    /// The refusal itself, which still holds the closure, if the pool is shut down, the group is
-    /// cancelled or full, or the process is a forked child.
+    /// Returns the refusal itself, which still holds the closure, if the pool is shut down, the
+    /// group is cancelled or full, or the process is a forked child.
     ///
     /// # Panics
     ///
-    /// If the closure panics.
+    /// Panics if the closure panics.
     ///
     /// # Examples
     ///
@@ -238,7 +239,7 @@ impl<F> Refused<F> {
         }
     }
 
-    /// Runs the closure on the calling thread, for any reason of the refusal, and returns its
+    /// Runs the closure on the calling thread, whatever the reason of the refusal, and returns its
     /// value.
     ///
     /// Use it for work that has to be done in any case, such as releasing something. For
@@ -253,7 +254,7 @@ impl<F> Refused<F> {
     ///
     /// # Panics
     ///
-    /// If the closure panics.
+    /// Panics if the closure panics.
     ///
     /// # Examples
     ///
@@ -308,7 +309,7 @@ impl<F> Refused<F> {
         Refused::new((), self.reason)
     }
 
-    /// Returns `true` if the pool was full: [`Refusal::Saturated`].
+    /// Returns `true` if the reason is [`Refusal::Saturated`]: the pool was full.
     ///
     /// # Examples
     ///
@@ -335,8 +336,9 @@ impl<F> Refused<F> {
     /// Returns `true` if the same call may succeed later: [`Refusal::Saturated`],
     /// [`Refusal::SpawnFailed`] or [`Refusal::GroupFull`].
     ///
-    /// [`Refusal::OnWorker`] is not among them. Inside a task of the same pool do not retry in a
-    /// loop, even if this returns `true`: the task keeps the worker busy that the retry waits for.
+    /// For [`Refusal::OnWorker`] this returns `false`. Inside a task of the same pool, do not retry
+    /// in a loop even if this returns `true`, because the task keeps busy the worker that the retry
+    /// waits for.
     ///
     /// # Examples
     ///
@@ -364,10 +366,10 @@ impl<F> Refused<F> {
         )
     }
 
-    /// Returns `true` if the pool has been shut down, so that trying again is of no use.
+    /// Returns `true` if the pool has been shut down. A retry cannot succeed.
     ///
-    /// That is [`Refusal::Closed`]. It is not [`Refusal::Cancelled`], the reason of a cancelled
-    /// group.
+    /// The reason is then [`Refusal::Closed`]. For [`Refusal::Cancelled`], the reason that a
+    /// cancelled group gives, this returns `false`.
     ///
     /// # Examples
     ///
@@ -387,8 +389,8 @@ impl<F> Refused<F> {
     }
 }
 
-// This implementation and those below are written by hand, because a derive would require `F:
-// Debug`, and closures are not `Debug`.
+// `Debug` is written by hand, because a derive would require `F: Debug`, and closures are not
+// `Debug`.
 impl<F> fmt::Debug for Refused<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Refused")
@@ -405,7 +407,8 @@ impl<F> fmt::Display for Refused<F> {
 
 impl<F> Error for Refused<F> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        // `Display` already prints the reason, so the source is that of the reason.
+        // `Display` already prints the reason, so `source` skips it and returns the reason's own
+        // source.
         self.reason.source()
     }
 }

@@ -5,11 +5,11 @@ use std::fmt;
 
 use crate::duration;
 
-/// The error of `FromStr` for [`WhenFull`](crate::WhenFull) and [`Shutdown`](crate::Shutdown): the
-/// text is not one of their words.
+/// The error that `FromStr` of [`WhenFull`](crate::WhenFull) and [`Shutdown`](crate::Shutdown)
+/// returns if the text is not one of their words.
 ///
-/// `Display` names the given text and the allowed words. If the duration in the text is wrong, it
-/// says why.
+/// `Display` names the given text and the allowed words. If a duration in the text is invalid, it
+/// also says why.
 ///
 /// # Examples
 ///

@@ -35,7 +35,7 @@ pub enum TaskError {
     /// The task panicked; [`Builder::on_panic`](crate::Builder::on_panic) has run.
     Panicked(Panic),
     /// No worker started the task by its [deadline](crate::Submitter::with_deadline), or with
-    /// [enough](crate::Submitter::min_remaining) of it left. Its closure has been dropped.
+    /// [enough time](crate::Submitter::min_remaining) left until it. The closure has been dropped.
     Expired,
     /// The task was cancelled before a worker started it: by its [handle](crate::Handle::cancel) or
     /// by its [group](crate::Group::cancel). The thread that cancelled it may still be dropping its

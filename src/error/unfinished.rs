@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
-/// The error of [`Group::wait_timeout`](crate::Group::wait_timeout): the time is over, and tasks of
-/// the group are still pending.
+/// The error that [`Group::wait_timeout`](crate::Group::wait_timeout) returns if the timeout
+/// elapses while tasks of the group are still pending.
 ///
 /// # Examples
 ///

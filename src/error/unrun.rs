@@ -5,7 +5,8 @@ use std::fmt;
 
 use super::hidden::Closure;
 
-/// A closure that no worker started by its deadline, or with enough time left until it.
+/// A closure that no worker started by its deadline, or, with
+/// [`min_remaining`](crate::Submitter::min_remaining), with enough time left.
 ///
 /// [`DeadlineError::Expired`](crate::DeadlineError::Expired) holds one. The closure never ran, not
 /// even partly. You can take it out to submit it again ([`into_inner`](Self::into_inner)), run it
@@ -69,13 +70,13 @@ impl<F> Unrun<F> {
 
     /// Runs the closure on the calling thread and returns its value.
     ///
-    /// A closure that runs here is not a task of the pool: it has no deadline, no hook is called
-    /// for it, it is not counted, and the functions of [`task`](crate::task) describe whatever the
-    /// calling thread is doing.
+    /// A closure that runs here is not a task of the pool. It has no deadline, no hook is called
+    /// for it, and it is not counted. The functions of [`task`](crate::task) describe the task that
+    /// the calling thread runs, if it runs one.
     ///
     /// # Panics
     ///
-    /// If the closure panics.
+    /// Panics if the closure panics.
     ///
     /// # Examples
     ///

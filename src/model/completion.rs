@@ -10,8 +10,8 @@ use crate::sync::UnsafeCell;
 #[derive(Debug)]
 pub struct Decision(pub(super) completion::Decision);
 
-/// The memory of a caller, which is gone once the caller has left: its node, and room for the
-/// result.
+/// The memory on a caller's stack: its node, and a place for the result. It is gone once the caller
+/// has left.
 #[derive(Debug)]
 pub struct Call {
     node: WaitNode,
@@ -27,7 +27,7 @@ pub struct Task {
 }
 
 // SAFETY: the decision and the node let one thread at a time touch the call's memory. If they did
-// not, loom or shuttle would report it.
+// not, loom would report it.
 unsafe impl Send for Task {}
 
 impl Call {
@@ -50,8 +50,8 @@ impl Call {
         }
     }
 
-    /// Returns the call's task. The call must not be moved from now on, nor dropped before it has
-    /// ended.
+    /// Returns the call's task. From now on the call must not be moved. It must not be dropped
+    /// before its wait has returned.
     pub fn task(&self) -> Task {
         Task {
             call: self,
@@ -71,8 +71,8 @@ impl Call {
         self.take()
     }
 
-    /// Waits for the result until the deadline, and then leaves. Returns `None` if the call has
-    /// left.
+    /// Waits for the result until the deadline. Leaves the task if the deadline passes first.
+    /// Returns `None` if the task was left.
     pub fn wait_until(&self, decision: &Decision, deadline: &Deadline) -> Option<usize> {
         match self.node.wait(&deadline.0, false) {
             Waited::Expired => self.leave(decision, 0),

@@ -12,7 +12,7 @@ const TASK_ID: u64 = 8;
 #[derive(Debug)]
 pub struct Promise<T: 'static>(TaskSide<(), T>);
 
-/// The handle's side of the node. Dropping it leaves the node to the task's side.
+/// The handle's side of the node. A drop ends its use of the node.
 #[derive(Debug)]
 pub struct Promised<T>(HandleSide<T>);
 
@@ -26,8 +26,8 @@ pub fn promise<T: Send + 'static>() -> (Promise<T>, Promised<T>) {
 }
 
 impl<T: Send + 'static> Promise<T> {
-    /// Starts the task, as its worker does. If the handle has cancelled it before, the worker marks
-    /// it as abandoned.
+    /// Starts the task, as its worker does. If the handle has cancelled the task already, marks the
+    /// task as abandoned.
     pub fn start(&mut self, decision: &Decision) {
         self.0.take();
         decision.0.start(TASK_ID);
@@ -39,8 +39,8 @@ impl<T: Send + 'static> Promise<T> {
         }
     }
 
-    /// Ends the task. Delivers the outcome if the handle is not gone. User code (the waker, and the
-    /// drop of an outcome that is not delivered) runs last.
+    /// Ends the task. Drops the outcome if the handle has left or is leaving, and delivers it
+    /// otherwise. Then calls the waker, or drops the node if the handle has left meanwhile.
     pub fn end(self, outcome: T) {
         let outcome = (!self.0.node().is_gone()).then_some(outcome);
         wake_and_drop(self.0.end(outcome).release());
@@ -48,7 +48,7 @@ impl<T: Send + 'static> Promise<T> {
 }
 
 impl<T: Send + 'static> Promised<T> {
-    /// Returns the outcome if it is there. Otherwise `waker` is woken once it is.
+    /// Returns the outcome if it is there. Otherwise `waker` is woken once the outcome is there.
     pub fn poll(&mut self, waker: &Waker) -> Option<T> {
         self.0.poll(waker).then(|| self.take())
     }

@@ -1,6 +1,6 @@
 //! Checks of a pool between any two steps of a shuttle execution. They assert the invariants of the
-//! counts, as the table in `parts/in_flight.rs` states them, and law 5: when a call may start a
-//! thread. A stricter check asserts more while every worker sleeps.
+//! counts, as the table in `parts/in_flight.rs` states them. They also assert law 5, which says
+//! when a call may start a thread. [`is_quiet`] asserts more while every worker sleeps.
 
 use crate::engine::core::Core;
 use crate::parts::queue::Queue;
@@ -18,8 +18,8 @@ pub fn attend(pool: &Pool) {
     let starts = Starts::default();
     crate::sync::judge_by(Box::new(move || {
         if let Some(core) = core.upgrade() {
-            // `peek` returns `None` if the check would have to wait for another thread's step, as
-            // it may in the middle of the pool's drop. That is no fault.
+            // `peek` returns `None` if the check would have to wait for a step of another thread.
+            // That can happen while the pool is being dropped. It is not an error.
             let _ = peek(|| {
                 assert_counted(&core);
                 note_taken(&core);
@@ -30,10 +30,10 @@ pub fn attend(pool: &Pool) {
 }
 
 std::thread_local! {
-    /// The time of the checks: how many there have been so far, for all pools.
+    /// The number of checks so far, of all pools. The checks use it as their clock.
     static MOMENT: Cell<u64> = const { Cell::new(0) };
-    /// The current call of each thread on each pool: the moment when it began, and the greatest
-    /// number of slots since then that workers without a task had taken.
+    /// The current call of each thread on each pool, by thread number and pool id. The values are
+    /// the moment when the call began, and the result of [`Call::taken_otherwise`].
     static CALLS: RefCell<HashMap<(usize, u64), (u64, u64)>> = RefCell::default();
 }
 
@@ -53,8 +53,8 @@ impl Call {
         Self { of, outer }
     }
 
-    /// Returns the greatest number of slots that were taken without a task at one moment of the
-    /// call: those of workers in a hook.
+    /// Returns the greatest number of slots that had a worker in a hook at one moment of the call.
+    /// Such a slot is taken, but not by a task.
     #[must_use]
     pub fn taken_otherwise(&self) -> u64 {
         CALLS.with_borrow(|calls| calls[&self.of].1)
@@ -71,12 +71,12 @@ impl Drop for Call {
 }
 
 /// Checks law 5: a call starts a thread only if no worker was idle at some moment during the call.
-/// A worker that another submission is just taking is not idle.
+/// A worker that another submission is currently taking is not idle.
 #[derive(Debug, Default)]
 struct Starts {
     /// The last moment at which no worker was idle.
     none_idle: Cell<u64>,
-    /// How many threads were being started at the last check.
+    /// The number of threads that were being started at the last check.
     starting: Cell<usize>,
 }
 
@@ -88,8 +88,8 @@ impl Starts {
             self.none_idle.set(now);
         }
         let starting = crate::sync::lock(&core.registry).starting;
-        // If `starting` has grown since the last check, this thread has grown it: another thread
-        // would have come to a check of its own first.
+        // If `starting` has grown since the last check, this thread has grown it. If another thread
+        // had grown it, that thread would have come to a check of its own first.
         if starting > self.starting.replace(starting) {
             let call = CALLS.with_borrow(|calls| calls.get(&(me(), core.env.id)).copied());
             let call = call.map(|(began, _)| began);
@@ -104,7 +104,7 @@ impl Starts {
 }
 
 /// Returns `true` if a worker is idle and a submission can find it. Returns `false` if the pool is
-/// closed, or if there are surplus workers, because the idle ones may be those.
+/// closed, or if there are surplus workers, because the idle workers may be the surplus ones.
 fn is_any_idle(core: &Core) -> bool {
     if core.is_closed() || core.env.is_over() {
         return false;
@@ -125,9 +125,9 @@ fn count(core: &Core, is_one: impl Fn(Word) -> bool) -> u64 {
     core.slots.iter().filter(|slot| is_one(slot.see())).count() as u64
 }
 
-/// Asserts that the counts cover each worker without a task that is in no ring: a worker is counted
-/// before it leaves a ring, and until it is in one again. Workers in a start hook are not counted.
-/// Nor is a worker that ends, in a pool with a stop hook.
+/// Asserts that the counts cover each worker that has no task and is in no ring. Such a worker is
+/// counted before it leaves a ring, and until it is in a ring again. Workers in a start hook are
+/// not counted. In a pool with a stop hook, workers that end are not counted either.
 fn assert_counted(core: &Core) {
     let [awake, notified, returning] = core.in_flight.figures();
     let searches = |word: Word| word.state() == State::Searching && !word.is_starting();
@@ -173,9 +173,9 @@ fn in_hooks(core: &Core) -> u64 {
     let withheld = crate::sync::lock(&core.registry).withheld.clone();
     let is_in_hook = |(slot, word): (usize, Word)| match word.state() {
         State::Retiring => stops,
-        // The slot is on its way back to the ring, a few steps after the hook. Or a thread has
-        // popped it and is about to start a worker there, which counts as busy: no submission waits
-        // for it.
+        // The slot is on its way back to the free ring, a few steps after the stop hook. Or a
+        // thread has popped it and is about to start a worker on it. In both cases the slot counts
+        // as taken, because no submission waits for it.
         State::Free => !is_free(slot) && !withheld.contains(&slot),
         _ => word.is_starting(),
     };
@@ -184,16 +184,16 @@ fn in_hooks(core: &Core) -> u64 {
 }
 
 /// Returns how many places of the queue are dead or may become dead, behind the oldest place that
-/// is not dead. Returns `u64::MAX` if that cannot be seen now.
+/// is not dead. Returns `u64::MAX` if this thread cannot look at the queue now.
 #[must_use]
 pub fn dead_places(pool: &Pool) -> u64 {
     let core = pool.core();
     peek(|| core.queue.as_ref().map_or(0, Queue::dead_places)).unwrap_or(u64::MAX)
 }
 
-/// Returns `true` if the pool is quiet: it is open, every worker sleeps, none waits to be joined
-/// and no sweep is due. If so, asserts that the counts, the ready ring, the bench and the registry
-/// say the same. No call on the pool may run meanwhile.
+/// Returns `true` if the pool is quiet: it is open, every worker sleeps, no worker has ended so far
+/// and no sweep is planned. If so, asserts that the counts, the ready ring, the bench and the
+/// registry say the same. The caller makes sure that no call on the pool runs meanwhile.
 #[must_use]
 pub fn is_quiet(pool: &Pool) -> bool {
     let quiet = peek(|| {

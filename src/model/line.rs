@@ -5,7 +5,7 @@ use crate::parts::line;
 use crate::sync::thread;
 use std::task::Waker;
 
-/// The line, of numbered entries. An answer is a number, too.
+/// The line. Its entries and its answers are numbers.
 #[derive(Debug)]
 pub struct Line(line::Line<u32, u32>);
 
@@ -32,12 +32,12 @@ impl Line {
         self.0.join(number, Some(WakeUp::Thread(thread::current())))
     }
 
-    /// Joins the line as a future, which has not looked for its answer yet. Returns the ticket.
+    /// Joins the line as a future that has not polled for its answer yet. Returns the ticket.
     pub fn join_as_future(&self, number: u32) -> u64 {
         self.0.join(number, None)
     }
 
-    /// Serves the line, if an entry waits, as a thread does that has made space. `attempt` returns
+    /// Serves the line if an entry waits, as a thread that has made space does. `attempt` returns
     /// the answer to an entry, or `None` if there is no space for it.
     pub fn serve(&self, mut attempt: impl FnMut(u32) -> Option<u32>) {
         if self.0.waiting() != 0 {
@@ -53,7 +53,8 @@ impl Line {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns the answer, if it is there; otherwise `waker`, if given, is woken once it is.
+    /// Returns the answer if it is there. Otherwise `waker`, if given, is woken once the answer is
+    /// there.
     pub fn fetch(&self, ticket: u64, waker: Option<&Waker>) -> Option<u32> {
         self.0.fetch(ticket, waker)
     }
@@ -77,7 +78,7 @@ impl Line {
         }
     }
 
-    /// Asserts, once nothing waits, that nothing is left over.
+    /// Asserts that the line is empty and that no answer is left. Called once no owner waits.
     pub fn assert_at_rest(&self) {
         self.0.assert_at_rest();
     }

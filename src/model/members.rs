@@ -50,12 +50,12 @@ impl Members {
         self.0.is_waited_for()
     }
 
-    /// Waits until nothing is pending, or was at one moment of this call.
+    /// Waits until no task is pending, or until none was pending at one moment of this call.
     pub fn wait(&self) {
         assert!(self.0.wait(&Deadline::never(), false));
     }
 
-    /// Waits with a deadline that has passed. Returns `true` if nothing was pending.
+    /// Waits with a deadline that has passed. Returns `true` if no task was pending.
     pub fn wait_no_longer(&self) -> bool {
         self.0.wait(&Deadline::from_now(Duration::ZERO), false)
     }
@@ -70,7 +70,8 @@ impl Members {
         self.0.is_cancelled()
     }
 
-    /// Notes that a task was queued at a position, while those before `passed` had been popped.
+    /// Notes the position at which a task was queued. `passed` is the position up to which tasks
+    /// have been popped.
     pub fn note(&self, position: u64, passed: u64) {
         self.0.note(position, || passed);
     }

@@ -1,5 +1,5 @@
-//! Thin wrappers of the crate's parts, for the models in `loom-tests`; the oracles of the scenarios in
-//! `shuttle-tests`.
+//! For loom: thin wrappers of the crate's parts, which the models in `loom-tests` use. For shuttle:
+//! the checks that the scenarios in `shuttle-tests` use.
 
 use crate::pool::Pool;
 

@@ -28,7 +28,7 @@ pub enum Popped {
     Task(usize),
     /// The queue was empty.
     Empty,
-    /// Another thread is between two steps, and the pop has to wait for the second one.
+    /// Another thread is between two steps, or the pop has skipped many dead cells. Try again.
     InProgress,
 }
 
@@ -37,14 +37,14 @@ pub enum Popped {
 pub struct Queue(queue::Queue<Named>);
 
 impl Queue {
-    /// Returns a queue of at most `capacity` tasks. A worker lives.
+    /// Returns a queue of at most `capacity` tasks that accepts pushes, as if a worker lived.
     pub fn new(capacity: usize) -> Self {
         let queue = Self::asleep(capacity);
         queue.wake();
         queue
     }
 
-    /// Returns a queue of at most `capacity` tasks. No worker lives.
+    /// Returns a queue of at most `capacity` tasks that is asleep, as if no worker lived.
     pub fn asleep(capacity: usize) -> Self {
         Self(queue::Queue::new(capacity))
     }
@@ -88,8 +88,8 @@ impl Queue {
         position.map(|_| place.expect("popped").name)
     }
 
-    /// Pops the oldest task, as a worker that searches does: waits for a step of another thread if
-    /// need be. Returns `None` if the queue is empty.
+    /// Pops the oldest task, as a worker that searches does. Waits for a step of another thread if
+    /// necessary. Returns `None` if the queue is empty.
     pub fn pop(&self) -> Option<usize> {
         let mut backoff = Backoff::default();
         loop {
@@ -128,7 +128,7 @@ impl Queue {
         self.0.wake();
     }
 
-    /// Returns `true` if there is nothing to pop. This is the look of a worker.
+    /// Returns `true` if there is nothing to pop. A worker looks at the queue in this way.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -35,8 +35,8 @@ impl Ring {
         self.0.pushes()
     }
 
-    /// Returns `true` if the ring was empty during this call. That holds only if [`Ring::pushes`]
-    /// returns `pushes` before and after it.
+    /// Returns `true` if the ring was empty during this call. The result is right only if
+    /// [`Ring::pushes`] returns `pushes` both before and after this call.
     pub fn is_drained(&self, pushes: u64) -> bool {
         self.0.is_drained(pushes)
     }

@@ -9,7 +9,7 @@ use crate::sync::thread;
 pub struct Slot {
     slot: slot::Slot<usize, ()>,
     ready: ring::Ring,
-    /// A sweep has come.
+    /// `true` once [`Slot::bench`] has popped the worker's entry.
     was_swept: std::sync::atomic::AtomicBool,
 }
 
@@ -77,9 +77,9 @@ impl Slot {
         unsafe { self.slot.send_searching(Claim::AWAKE) };
     }
 
-    /// Ends the worker's start, after its start hook. Returns `true` if the worker has no order
-    /// except to look at the queue. Returns `None` if a caller is just taking its task back: try
-    /// again.
+    /// Ends the worker's start, after its start hook. Returns `Some(true)` if the worker's order is
+    /// to look at the queue. Returns `None` if a caller is currently taking its task back. The
+    /// worker must then try again.
     pub fn has_started(&self) -> Option<bool> {
         // SAFETY: as above.
         unsafe { self.slot.has_started(|| ()) }
@@ -131,11 +131,12 @@ impl Slot {
         self.slot.revoke(generation)
     }
 
-    /// Pops the worker's entry from the ready ring, as the cleaner does. Returns `true` if the
-    /// worker is on the bench from now on, and `None` if there is no entry.
+    /// Pops the worker's entry from the ready ring, as the cleaner does. Returns `None` if there is
+    /// no entry. Otherwise returns whether the worker is on the bench from now on.
     pub fn bench(&self) -> Option<bool> {
         self.ready.pop()?;
-        // Relaxed: a mark. Set first, so that no model sees the bench without it.
+        // Relaxed: a mark that publishes nothing. It is set first, so that no thread finds the
+        // worker on the bench without the mark.
         self.was_swept
             .store(true, std::sync::atomic::Ordering::Relaxed);
         Some(self.slot.bench())
@@ -153,8 +154,8 @@ impl Slot {
         retired.is_some()
     }
 
-    /// Ends the worker's task. The worker then decides whether to end, and looks at the queue if
-    /// not.
+    /// Ends the worker's task. The worker then decides whether to end. If it does not end, it looks
+    /// at the queue.
     pub fn search_after_task(&self) {
         // SAFETY: as in `publish_idle`.
         unsafe { self.slot.step(State::Busy, State::Searching) };
@@ -172,8 +173,8 @@ impl Slot {
         unsafe { self.slot.step(State::Retiring, State::Free) };
     }
 
-    /// Starts a new worker in the free slot, as a spawner does, which holds the slot. The worker may
-    /// begin with a start hook.
+    /// Begins the start of a new worker in the free slot, as a spawner does. The spawner then holds
+    /// the slot. If `has_hook`, the worker begins with a start hook.
     pub fn start_again(&self, has_hook: bool) {
         // SAFETY: as in `publish_idle`.
         unsafe { self.slot.begin_start(has_hook) };
@@ -220,9 +221,9 @@ impl Slot {
         self.slot.see().state() == State::Free
     }
 
-    /// Returns `true` if a submission can find the worker: it has an entry in the ready ring, or is
-    /// on the bench. By the status word alone a worker whose listing was lost would be on the bench;
-    /// so that counts only once a sweep has come.
+    /// Returns `true` if a submission can find the worker, because the worker has an entry in the
+    /// ready ring or is on the bench. A worker whose entry a fault has lost looks benched by its
+    /// status word. So the bench counts only once a sweep has come.
     pub fn can_be_found(&self) -> bool {
         // Relaxed: a mark.
         let was_swept = self.was_swept.load(std::sync::atomic::Ordering::Relaxed);

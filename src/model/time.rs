@@ -1,5 +1,5 @@
-//! Deadlines, sweeps and refused threads for loom models. loom has no clock, so a model makes time pass
-//! by a call.
+//! Deadlines, sweeps and refused threads for loom models. loom has no clock, so a model makes time
+//! pass by a call.
 
 use crate::engine::call;
 use crate::engine::request::Extras;
@@ -40,7 +40,7 @@ impl Alarm {
 /// Calls [`Pool::do_with_deadline`] with a deadline of the model.
 ///
 /// # Errors
-/// As [`Pool::do_with_deadline`].
+/// Returns the errors of [`Pool::do_with_deadline`].
 pub fn do_until<F, R>(pool: &Pool, f: F, deadline: &Deadline) -> Result<R, DeadlineError<F>>
 where
     F: FnOnce() -> R + Send + 'static,
@@ -53,7 +53,7 @@ where
 /// worker reads the label in the caller's node.
 ///
 /// # Errors
-/// As [`Pool::do_with_deadline`].
+/// Returns the errors of [`Pool::do_with_deadline`].
 pub fn do_labeled_until<F, R>(pool: &Pool, f: F, deadline: &Deadline) -> Result<R, DeadlineError<F>>
 where
     F: FnOnce() -> R + Send + 'static,
@@ -66,8 +66,8 @@ where
     call::do_until(pool.core(), &extras, None, f, &deadline.0)
 }
 
-/// Sweeps once, as the cleaner does each time it wakes: benches idle workers, and retires those
-/// whose `idle_timeout` on the bench has passed.
+/// Sweeps once, as the cleaner does each time it wakes. The sweep benches idle workers, and retires
+/// the workers that have been on the bench for `idle_timeout`.
 pub fn sweep(pool: &Pool) {
     let core = pool.core();
     let _ = core.sweep(&mut lock(&core.registry), now());

@@ -1,4 +1,4 @@
-//! The word of counts in flight, without a pool.
+//! The counts of workers in flight, without a pool.
 
 use crate::parts::in_flight::{InFlight, AWAKE, NOTIFIED, RETURNING};
 
@@ -28,7 +28,7 @@ impl Counts {
         self.0.add(RETURNING);
     }
 
-    /// Takes back the count of an awake worker, which no longer watches the queue.
+    /// Removes a worker from the count awake, because it no longer watches the queue.
     pub fn stop_watching(&self) {
         self.0.sub(AWAKE);
     }

@@ -4,7 +4,7 @@
 //! thread takes tens of microseconds. So a waiting thread spins for a few microseconds if another
 //! core can make progress meanwhile, then yields a few times, then parks. It pauses between two
 //! looks, because each look takes the cache line away from the thread that is about to write it.
-//! The pause lasts at most about as long as a cache line takes from one core to another and back.
+//! The pause is at most about as long as the round trip of a cache line between two cores.
 
 use crate::sync::{spin_loop, thread};
 use std::cell::Cell;
@@ -12,12 +12,12 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// In models it makes no difference how long a thread spins.
+/// `true` in models, where it makes no difference how long a thread spins.
 const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
 
-/// The number of `spin_loop`s between two looks. One takes 10 to 140 cycles, depending on the
-/// processor. The pause must not last longer than the fastest round trip of a cache line. Otherwise
-/// the thread sees its outcome late. `benches/NOTEBOOK.md` has the measurements.
+/// The number of `spin_loop`s between two looks. One `spin_loop` takes 10 to 140 cycles, depending
+/// on the processor. The pause must not last longer than the fastest round trip of a cache line.
+/// Otherwise the thread sees its outcome late. `benches/NOTEBOOK.md` has the measurements.
 const PAUSES: u32 = 2;
 /// The number of looks in a plain spin.
 const LOOKS: u32 = if IN_MODELS { 0 } else { 256 / PAUSES };
@@ -27,7 +27,7 @@ const MANY_LOOKS: u32 = 16 * LOOKS;
 const FEW_LOOKS: u32 = 16 / PAUSES;
 /// The number of yields before a thread parks.
 const YIELDS: u32 = if IN_MODELS { 0 } else { 2 };
-/// The number of looks that a [`Backoff`] makes before its first yield.
+/// The number of times that a [`Backoff`] spins before its first yield.
 const TRIES: u32 = if IN_MODELS { 3 } else { 32 };
 /// The number of yields after which a [`Backoff`] sleeps instead. A sleep gives the core even to
 /// threads of lower priority, and a yield does not.
@@ -41,7 +41,7 @@ const NAP: Duration = Duration::from_micros(50);
 pub(crate) struct BoundedSpin {
     /// The number of looks that are left.
     looks: u32,
-    /// The number of yields that are left after the last look.
+    /// The number of yields that are left. These yields come after the last look.
     yields: u32,
     /// The number of looks until the next yield.
     yield_in: u32,
@@ -52,15 +52,15 @@ pub(crate) struct BoundedSpin {
 pub(crate) enum Step {
     Spun,
     Yielded,
-    /// The thread has waited for long enough, and must park. It has neither spun nor yielded.
+    /// The thread has waited for long enough, and must park. `step` has neither spun nor yielded.
     Spent,
 }
 
 impl BoundedSpin {
-    /// Creates a spin. If `parallel`, another core can run the thread that this one waits for. If
-    /// `early`, the spin yields after a few looks, because this thread's last wait ended right
-    /// after a yield. In that case the two threads probably share a core, and no scheduler soon
-    /// separates two threads that never sleep.
+    /// Creates a spin. `parallel` says whether another core can run the thread that this one waits
+    /// for. If `early` is set, the spin yields after a few looks, in case the two threads share a
+    /// core. They probably do if this thread's last wait ended right after a yield, because no
+    /// scheduler soon separates two threads that never sleep.
     #[inline]
     pub(crate) fn new(parallel: bool, early: bool) -> Self {
         Self {
@@ -95,21 +95,21 @@ impl BoundedSpin {
 /// to sleep, its next spin is a long one.
 ///
 /// Waking a thread takes longer than a spin lasts. So once a worker and a caller that waits for
-/// each of its tasks have missed each other, they keep missing: each sleeps while the other is
-/// being woken. One long spin breaks this cycle. A long spin yields again and again, because the
-/// caller may share the core, and needs the core to receive its outcome. If tasks really arrive
-/// that slowly, a long spin breaks nothing. So each long spin doubles the number of short sleeps
-/// before the next one, until plain spins have been enough for many tasks in a row.
+/// each of its tasks have missed each other, they keep missing each other: each sleeps while the
+/// other is being woken. One long spin breaks this cycle. A long spin yields again and again,
+/// because the caller may share the core, and needs the core to receive its outcome. If tasks
+/// really arrive that slowly, a long spin does not help. So each long spin doubles the number of
+/// short sleeps before the next one, until plain spins have been enough for many tasks in a row.
 ///
-/// After a few spins in vain, a worker stops spinning. It spins again once a long spin after a
-/// short sleep has found something, or once it has run several tasks in a row. Then more tasks may
-/// come one by one, and without spins each of them would have to wake the worker.
+/// After a few spins that found nothing, a worker stops spinning. It spins again once a long spin
+/// after a short sleep has found something, or once the worker has run several tasks in a row. Then
+/// more tasks may come one by one. Without spins, each of them would have to wake the worker.
 #[derive(Debug, Default)]
 pub(crate) struct AdaptiveSpin {
     parallel: bool,
     /// The value of `early` for the next [`BoundedSpin::new`].
     yield_early: Cell<bool>,
-    /// `true` if the next spin is to be a long one.
+    /// `true` if the next spin is a long one.
     long: Cell<bool>,
     /// Decides after which short sleeps the next spin is a long one.
     rarely: Rarely,
@@ -117,16 +117,17 @@ pub(crate) struct AdaptiveSpin {
     misses: Cell<u32>,
 }
 
-/// Limits how often a remedy is tried that works either at once or not at all. The remedy is tried
-/// at the first occasion, and then after 1, 2, 4 and more occasions have passed. After many waits
-/// in a row without an occasion, it is tried at the next occasion again.
+/// Limits how often a remedy is tried. The remedy works either at once or not at all. An *occasion*
+/// is a wait after which the remedy may help. The remedy is tried on the first occasion. Then one
+/// occasion passes without a try, then 2, then 4, up to 1,024 between two tries. After many waits
+/// in a row without an occasion, this begins anew.
 #[derive(Debug, Default)]
 pub(crate) struct Rarely {
     /// The number of occasions to let pass before the remedy is tried again.
     passes: Cell<u32>,
     /// The value that `passes` was last set to. Its next value is twice as large.
     pause: Cell<u32>,
-    /// The number of waits since the last occasion.
+    /// The number of waits in a row that went well. Not counted while `pause` is zero.
     enough: Cell<u32>,
 }
 
@@ -142,7 +143,8 @@ impl Rarely {
         }
     }
 
-    /// Counts an occasion. Returns `true` if the remedy is to be tried now.
+    /// Counts an occasion on which the remedy could be tried. Returns `true` if the remedy should
+    /// be tried on this occasion.
     pub(crate) fn is_time(&self) -> bool {
         self.enough.set(0);
         if let Some(left) = self.passes.get().checked_sub(1) {
@@ -172,7 +174,7 @@ impl AdaptiveSpin {
     /// The limit of a short sleep. A sleep shorter than this suggests that a worker and a caller
     /// missed each other: one slept while the other was being woken.
     const SHORT: Duration = Duration::from_micros(200);
-    /// The number of spins in vain after which a worker stops spinning.
+    /// A worker stops spinning after this many spins in a row that found nothing.
     const IN_VAIN: u32 = 3;
 
     /// Creates a worker's spin. `parallel` has the same meaning as in [`BoundedSpin::new`].
@@ -186,8 +188,8 @@ impl AdaptiveSpin {
     /// Calls `look` until it finds something. Returns `None` when it is time to sleep: at the end
     /// of the spin, or at once if `stop` returns `true`.
     ///
-    /// The first look does not count as a spin. If it finds something, that was there already,
-    /// perhaps since the thread slept.
+    /// The first look does not count as a spin. What it finds was there already, perhaps since the
+    /// thread slept, so it does not show that a spin helps.
     #[inline]
     pub(crate) fn look_for<T>(
         &self,
@@ -287,12 +289,12 @@ impl Backoff {
     }
 }
 
-/// Returns the number of cores that can run threads of this process. Asks the OS only once. On
-/// Linux the OS's answer takes several files and tens of microseconds, which is more than the rest
-/// of building a pool.
+/// Returns the number of cores that can run threads of this process. Asks the OS at the first call,
+/// and keeps the answer. On Linux, `std` reads several files for it. That takes tens of
+/// microseconds, which is longer than the rest of building a pool.
 pub(crate) fn cores() -> usize {
-    // An atomic, not a `OnceLock`: if the process forks while another thread fills a `OnceLock`, it
-    // stays half filled in the child forever.
+    // This is an atomic and not a `OnceLock`. If the process forked while another thread filled a
+    // `OnceLock`, the child would wait forever for that thread, which does not exist there.
     static CORES: AtomicUsize = AtomicUsize::new(0);
     // Relaxed: two threads may both ask the OS, and get the same answer.
     let mut cores = CORES.load(Ordering::Relaxed);

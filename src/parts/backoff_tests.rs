@@ -136,7 +136,7 @@ fn long_spins_in_vain_get_rare_and_come_back() {
     let gaps: Vec<_> = (0..13).map(|_| until_long(&adaptive)).collect();
     assert_eq!(gaps[..5], [1, 2, 3, 5, 9]);
     assert_eq!(gaps[11..], [1 + Rarely::LONGEST_PAUSE; 2]);
-    // Plain spins find something, but not in enough waits in a row.
+    // Plain spins find something, but not often enough in a row to begin anew with short pauses.
     let enough = |times| (0..times).for_each(|_| adaptive.met(Step::Spun));
     enough(Rarely::MANY - 1);
     adaptive.slept(SOON);
@@ -210,8 +210,8 @@ fn a_step_of_a_thread_of_lower_priority_on_the_same_core_is_awaited() {
         result == 0
     }
     let rounds = || {
-        // SAFETY: the mask is for this thread and the threads that it starts. It has the core on
-        // which this thread runs.
+        // SAFETY: the mask is for this thread and the threads that it starts. It contains the core
+        // on which this thread runs.
         let pinned = unsafe {
             let mut cores: libc::cpu_set_t = std::mem::zeroed();
             let core = usize::try_from(libc::sched_getcpu()).expect("Linux says so");

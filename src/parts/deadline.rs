@@ -7,7 +7,7 @@ use std::time::Duration;
 /// A deadline as the user gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// The deadline is this long after it is first looked at.
+    /// The time from the first look at the deadline until the deadline.
     After(Duration),
     At(Instant),
 }
@@ -31,12 +31,14 @@ mod imp {
     use std::cell::Cell;
     use std::time::Duration;
 
-    /// The end of a wait. The clock is read only when the deadline is first looked at: reading it
-    /// takes as long as half a hand-over, and by then a worker can be running the task.
+    /// The end of a wait. For a limit, the clock is read only when the deadline is first looked at,
+    /// because a read of the clock takes as long as half a hand-over. By the time of the first
+    /// look, a worker can already be running the task.
     #[derive(Debug)]
     pub(crate) struct Deadline(Cell<Option<Until>>);
 
-    /// A limit above 292 years counts as no limit. No clock of a platform ends within that time.
+    /// A limit above 292 years counts as no limit. On every platform, the sum of the current time
+    /// and a shorter limit can be represented.
     const LONGEST: Duration = Duration::from_nanos(u64::MAX / 2);
 
     impl Deadline {
@@ -44,8 +46,8 @@ mod imp {
             Self(Cell::new(None))
         }
 
-        /// Decides once, before the clock is read, whether there is a deadline at all. So callers
-        /// get the same answer before and after the clock is read.
+        /// Creates a deadline. Decides here, once, whether it is so far away that it counts as no
+        /// deadline. So `is_never` returns the same before and after a limit becomes an instant.
         #[inline]
         pub(crate) fn new(until: Until) -> Self {
             Self(Cell::new((until.left() <= LONGEST).then_some(until)))
@@ -98,7 +100,7 @@ mod imp {
     use crate::sync::{Arc, AtomicBool, Ordering};
     use std::time::Duration;
 
-    /// The end of a wait, as a flag. The thread that raises it unparks the waiter.
+    /// The end of a wait, as a flag. The thread that raises the flag also unparks the waiter.
     #[derive(Debug, Clone)]
     pub(crate) struct Deadline(pub(crate) Option<Arc<AtomicBool>>);
 
@@ -112,8 +114,8 @@ mod imp {
             Self::never()
         }
 
-        /// Returns a deadline that has passed if `limit` is zero. In a model, any other limit is no
-        /// limit.
+        /// Returns a deadline that has passed if `limit` is zero. In a model, the only other limit
+        /// allowed is `Duration::MAX`, which is no limit.
         pub(crate) fn from_now(limit: Duration) -> Self {
             if limit.is_zero() {
                 return Self(Some(Arc::new(AtomicBool::new(true))));
@@ -125,7 +127,7 @@ mod imp {
             self.0.is_none()
         }
 
-        /// Returns any instant, because models do not depend on its value.
+        /// Returns an arbitrary instant if there is a deadline. Models do not depend on its value.
         pub(crate) fn instant(&self) -> Option<Instant> {
             self.0.as_ref().map(|_| now())
         }

@@ -1,6 +1,5 @@
-//! Counts of workers that have no task but are in no ring, or that look at the queue without being
-//! notified. All counts are in one word, so that one load reads them all and one addition
-//! moves a worker from one count to another.
+//! Counts of workers that have no task and may be in no ring. All counts are in one word, so that
+//! one load reads them all and one addition moves a worker from one count to another.
 //!
 //! | count | what it counts | raised | lowered |
 //! |---|---|---|---|
@@ -20,8 +19,9 @@ pub(crate) struct Count(u64);
 pub(crate) const AWAKE: Count = Count(1);
 pub(crate) const NOTIFIED: Count = Count(1 << 20);
 pub(crate) const RETURNING: Count = Count(1 << 40);
-/// The bits of one count. No count reaches 2^20: each slot adds at most one, and so does each
-/// thread that is just notifying a worker.
+/// The mask of one count. A count includes each slot at most once, and there are at most 65,536
+/// slots. It also includes each thread that is currently notifying a worker at most once. So it
+/// stays below 2^20 unless more than 900,000 threads notify at the same time.
 const FIELD: u64 = (1 << 20) - 1;
 
 #[derive(Debug)]
@@ -37,8 +37,8 @@ impl Seen {
         self.0 & FIELD != 0
     }
 
-    /// Returns `true` unless the counts awake and notified are both zero. Then a worker is about to
-    /// look at the queue, or a thread is about to find a worker that will.
+    /// Returns `true` if `awake` or `notified` is not zero. Then a worker is looking at the queue
+    /// or is about to, or a thread is searching for a worker to send to the queue.
     #[inline]
     pub(crate) fn is_any_searching(self) -> bool {
         self.0 % RETURNING.0 != 0
@@ -75,7 +75,7 @@ impl InFlight {
 
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn shift(&self, from: Count, to: Count) {
-        // ORDERING: P1, P2: the worker counts as one of the two at every moment.
+        // ORDERING: P1, P2: at every moment, one of the two counts includes the worker.
         self.0
             .fetch_add(to.0.wrapping_sub(from.0), Ordering::SeqCst);
     }

@@ -12,8 +12,8 @@
 //!    (P5).
 //! 2. Only one thread serves at a time, so tasks are submitted in the exact order of arrival. The
 //!    server holds no lock during an attempt, because an attempt may start a thread. A second
-//!    thread that comes to serve leaves an *event* and returns. The server itself leaves one too if
-//!    its own attempt makes space.
+//!    thread that comes to serve leaves an *event* and returns. The server itself also leaves an
+//!    event if its own attempt makes space.
 //! 3. The server stops when the line is empty. It also stops when an attempt has found no space and
 //!    no event has come since that attempt began.
 
@@ -40,7 +40,8 @@ struct List<T, A> {
     answers: HashMap<u64, A>,
     /// `true` while a thread serves the line.
     is_served: bool,
-    /// `true` if space may have been made since the server began its last attempt.
+    /// `true` if the server must make another attempt. `serve` and `turn_away` set this when they
+    /// leave an *event*. The server also sets it after an attempt that has found space.
     has_event: bool,
 }
 
@@ -49,7 +50,7 @@ struct Entry<T> {
     ticket: u64,
     /// The task. `None` while the server attempts to submit it.
     wanted: Option<T>,
-    /// The way to wake the owner. `None` for a future that has not polled for its answer yet.
+    /// The way to wake the owner. `None` for a future that has not stored its waker yet.
     wake_up: Option<WakeUp>,
 }
 
@@ -60,7 +61,7 @@ pub(crate) enum Left<T, A> {
     Answered(A),
     /// The entry has left without an answer. This is its task.
     Unanswered(T),
-    /// The entry is still in line, because the server attempts to submit its task at this moment.
+    /// The entry is still in line, because the server is currently attempting to submit its task.
     Served,
 }
 
@@ -150,9 +151,9 @@ impl<T, A> Line<T, A> {
     }
 
     /// Submits the waiting tasks in order, each by a call of `attempt`, until an attempt finds no
-    /// space. (The module's doc has the rules.) Wakes the owner of an answered entry if it is a
-    /// thread. If it is a future, stops and returns its waker. The caller then calls this again,
-    /// and calls all wakers last, because they are user code.
+    /// space. (The module's doc has the rules.) If the owner of an answered entry is a thread,
+    /// wakes it. If the owner is a future, stops and returns its waker. The caller then repeats
+    /// this call until it returns `None`, and only then calls the wakers, which are user code.
     #[cold]
     pub(crate) fn serve(&self, mut attempt: impl FnMut(&mut T) -> Option<A>) -> Option<Waker> {
         let mut waker = None;
@@ -190,8 +191,8 @@ impl<T, A> Line<T, A> {
     }
 
     /// Answers all entries whose task is `unwanted`. Returns the wakers that the caller must call.
-    /// Skips an entry whose task the server is just submitting. Leaves an event for it, so that the
-    /// server attempts once more.
+    /// Skips the entry whose task the server is currently attempting to submit. But leaves an
+    /// event, so that the server attempts that task again if it finds no space for it now.
     #[cold]
     pub(crate) fn turn_away(
         &self,

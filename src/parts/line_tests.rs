@@ -73,7 +73,7 @@ fn space_that_comes_up_within_an_attempt_is_not_lost() {
     line.serve(|number| {
         attempts.set(attempts.get() + 1);
         if attempts.get() == 1 {
-            // A second server comes, and leaves an event.
+            // A second call of `serve` leaves an event, because the line is being served.
             assert!(serve(&line, 9).is_none());
             return None;
         }

@@ -1,20 +1,20 @@
 //! The tasks of a group or scope: how many are pending, where they are queued, and which threads
 //! wait for their end.
 //!
-//! A task is *pending* from its submission until its end or its refusal, also while it waits in
-//! line. It is *inside* for longer: until its handle, if it has one, has been told of its end. A
-//! wait ends only when nothing is inside. A full group has space for the next task once a task is
-//! no longer pending.
+//! A task is *pending* from its submission until its end or its refusal, including the time in
+//! line. It is *inside* as long as it is pending. If it has a handle, it stays inside until the
+//! handle has been told of its end. A wait ends only when nothing is inside. A full group has space
+//! for the next task once a task is no longer pending.
 //!
 //! A wait ends if nothing was inside at one moment during it, even if the next task enters right
-//! afterwards. So a task that leaves nothing inside takes that step under the lock, and adds one to
-//! `zeros`. A waiter reads `zeros` and then `tasks` under the same lock, and sleeps until `zeros` has
-//! changed.
+//! afterwards. So the last task inside leaves under the lock, and adds one to `zeros` before it
+//! releases the lock. A waiter reads `zeros` and then `tasks` under the same lock, and sleeps until
+//! `zeros` has changed.
 //!
-//! A task inside refers to its group without a count of its own: two more steps on a word that
-//! submissions and workers share would double the cost of a member. An [`Owner`] keeps the group
-//! alive. If the owner is dropped while a task is inside, the owner leaves its reference in the
-//! group. The last task inside takes that reference out.
+//! A task inside holds no reference count of its group. A count would cost each task two more steps
+//! on a word that submissions and workers share (`benches/NOTEBOOK.md`). An [`Owner`] keeps the
+//! group alive. If the owner is dropped while a task is inside, the owner leaves its reference in
+//! the group. The last task inside takes that reference out.
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
@@ -43,22 +43,23 @@ fn pending(tasks: u64) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Members {
     /// Two counts: tasks inside ([`INSIDE`]) and those of them that have ended ([`ENDED`]). Written
-    /// by submissions and workers.
+    /// by submissions and by the threads that end tasks.
     tasks: CachePadded<AtomicU64>,
-    /// The number of tasks that have ended, by [`Ended`]. Written only by workers.
+    /// The number of tasks that have ended, by [`Ended`]. Written by the threads that end tasks:
+    /// workers, and threads that discard tasks.
     ended: CachePadded<[AtomicU64; 3]>,
     /// The highest number of tasks that may be pending at once.
     limit: u64,
     cancelled: AtomicBool,
     /// The generation of the process that created the group.
     generation: u64,
-    /// The number of moments at which nothing was inside. Written only under the lock. It has a
+    /// How often the last task inside has left. Written only under the lock of `rare`. It has a
     /// cache line of its own because waiters spin on it.
     zeros: CachePadded<AtomicU64>,
     rare: Mutex<Rare>,
     all_ended: Condvar,
-    /// The queue positions at which tasks of the group were accepted. When the list is full,
-    /// positions whose tasks have been popped are removed. Written only by submissions.
+    /// The queue positions of tasks of the group. Submissions add them. When the list is full,
+    /// positions whose tasks have been popped are removed. A cancel takes the whole list.
     queued: CachePadded<Mutex<Vec<u64>>>,
 }
 
@@ -94,12 +95,13 @@ struct Rare {
 #[derive(Debug, Clone)]
 pub(crate) struct Owner(Arc<Members>);
 
-/// A task's reference to its group. It is consumed once: by [`Pending::end`]; by
-/// [`Pending::has_ended`] and then [`Pending::told`]; or by [`Pending::leave`].
+/// A task's reference to its group. It is used up in one of three ways: by [`Pending::end`], by
+/// [`Pending::has_ended`] and then [`Pending::told`], or by [`Pending::leave`].
 #[derive(Debug)]
 pub(crate) struct Pending(NonNull<Members>);
 
-// SAFETY: a reference to `Members`, which is `Sync`.
+// SAFETY: a `Pending` is a reference to `Members`, which is `Sync`. The last task inside may free
+// the group, which is `Send`.
 unsafe impl Send for Pending {}
 
 impl Owner {
@@ -119,7 +121,7 @@ impl Owner {
         }))
     }
 
-    /// Counts a task that is about to be submitted as inside. Returns `None` if the group is full.
+    /// Counts a task as inside, before it is submitted. Returns `None` if the group is full.
     #[inline]
     pub(crate) fn enter(&self) -> Option<Pending> {
         if self.limit == u64::MAX {
@@ -147,8 +149,9 @@ impl Deref for Owner {
 }
 
 impl Drop for Owner {
-    /// Leaves the reference to the last task inside. Does nothing in a forked child: no task ends
-    /// there, and a thread that no longer exists may hold the lock.
+    /// If a task is inside, leaves this reference in the group, where the last task inside drops
+    /// it. Does nothing in a forked child, because no task ends there, and because a thread that
+    /// does not exist there may hold the lock.
     fn drop(&mut self) {
         if self.is_any_inside() && self.generation == fork::generation() {
             let mut rare = lock(&self.rare);
@@ -165,8 +168,8 @@ impl Pending {
     ///
     /// # Safety
     ///
-    /// The task stays inside until [`end`](Self::end) or [`leave`](Self::leave) of this reference.
-    /// If there is another reference to the task, it is not used after that.
+    /// The task must stay inside until this reference is used up. If the task has another
+    /// `Pending`, that must not be used after this one has been used up.
     #[inline]
     pub(crate) unsafe fn of(members: &Arc<Members>) -> Self {
         // SAFETY: the address of a value in an `Arc` is not null.
@@ -175,11 +178,12 @@ impl Pending {
 
     #[inline]
     pub(crate) fn members(&self) -> &Members {
-        // SAFETY: the task is inside, so an owner keeps the group alive, or its `Rare::kept`.
+        // SAFETY: the task is inside, so an owner or `Rare::kept` keeps the group alive.
         unsafe { self.0.as_ref() }
     }
 
-    /// Counts a task that has ended and has no handle. From now on waiters may return.
+    /// Counts a task that has ended and has no handle, and takes it out. After that, a wait for the
+    /// group may end.
     #[inline]
     pub(crate) fn end(self, outcome: Ended) {
         self.count(outcome);
@@ -191,25 +195,25 @@ impl Pending {
     #[inline]
     pub(crate) fn has_ended(&self, outcome: Ended) {
         self.count(outcome);
-        // ORDERING: G1: releases the work of this task, for a thread that reads that nothing is
+        // ORDERING: G1: releases the work of this task to a thread that reads that nothing is
         // pending.
         self.members().tasks.fetch_add(ENDED, Ordering::SeqCst);
     }
 
     #[inline]
     fn count(&self, outcome: Ended) {
-        // Relaxed: the step that makes the task no longer pending publishes it.
+        // Relaxed: the step after which the task is no longer pending publishes this count.
         self.members().ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes out a task that has ended, once its handle has its outcome. From now on waiters may
-    /// return.
+    /// Takes out a task that has ended. Called once the task's handle has the outcome. After that,
+    /// a wait for the group may end.
     #[inline]
     pub(crate) fn told(self) {
         self.leave_by(INSIDE + ENDED);
     }
 
-    /// Takes out a task that has not been counted as ended.
+    /// Takes out a task for which [`has_ended`](Self::has_ended) was not called.
     #[inline]
     pub(crate) fn leave(self) {
         self.leave_by(INSIDE);
@@ -217,21 +221,23 @@ impl Pending {
 
     #[inline]
     fn leave_by(self, step: u64) {
-        // SAFETY: the group lives until the step below. A reference to the whole group would have
-        // to stay valid after that step. A reference to one atomic word need not.
+        // SAFETY: the group lives until the step below, and may be freed right after it. A
+        // reference to the whole group would still have to be valid then. A reference to one atomic
+        // word need not be.
         let tasks: &AtomicU64 = unsafe { &(*self.0.as_ptr()).tasks };
         let count = |tasks| (inside(tasks) > 1).then(|| tasks - step);
-        // ORDERING: G1: releases the work of this task, and acquires the work of tasks that ended
-        // before, for a waiter.
+        // ORDERING: G1: releases the work of this task to a waiter. Also acquires the work of tasks
+        // that ended before, so that the waiter sees their work, too.
         let left = tasks.fetch_update(Ordering::SeqCst, Ordering::Relaxed, count);
         if left.is_err() {
             self.leave_last(step);
         }
     }
 
-    /// Takes out the last task, and counts that moment. Both steps are taken under the lock.
-    /// Otherwise a waiter could read `zeros` between them, find a new task inside, and then return
-    /// because of the moment before that task.
+    /// Takes out a task that may be the last one inside. If it is, adds one to `zeros`. This thread
+    /// holds the lock for both steps. Otherwise a waiter could read `zeros` between them, and then
+    /// find that a new task is inside. The addition would then end the wait, although the group was
+    /// last empty before the waiter looked.
     #[inline(never)]
     fn leave_last(self, step: u64) {
         let members = self.0.as_ptr().cast_const();
@@ -267,7 +273,7 @@ impl Members {
     }
 
     fn tasks(&self) -> u64 {
-        // ORDERING: G1, P3: acquires the work of ended tasks. A cancel reads it after its flag.
+        // ORDERING: G1, P3: acquires the work of ended tasks. A cancel sets its flag before this.
         self.tasks.load(Ordering::SeqCst)
     }
 
@@ -277,8 +283,8 @@ impl Members {
         self.ended[outcome as usize].load(Ordering::Relaxed)
     }
 
-    /// Waits until nothing is inside, or until nothing was inside at one moment of this call.
-    /// Returns `false` if the deadline passes first.
+    /// Waits until there has been one moment during this call at which nothing was inside. Returns
+    /// `false` if the deadline passes first.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
         let rare = lock(&self.rare);
         let before = self.zeros();
@@ -325,7 +331,7 @@ impl Members {
     }
 
     /// Notes the position at which a task was queued, for [`take_queued`](Self::take_queued).
-    /// `passed` returns the position up to which tasks have been popped.
+    /// `passed` returns the queue's `head`: the tasks at all positions before it are gone.
     #[inline]
     pub(crate) fn note(&self, position: u64, passed: impl FnOnce() -> u64) {
         let mut queued = lock(&self.queued);

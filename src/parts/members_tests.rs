@@ -30,7 +30,8 @@ fn a_wait_ends_although_the_next_task_enters_at_once() {
             while lock(&members.rare).sleeping == 0 {
                 thread::yield_now();
             }
-            // A waiter gets the lock only after both steps, so they are one step for it.
+            // This thread holds the lock, so a waiter sees these steps as one: the last task
+            // leaves, and the next one enters.
             let rare = lock(&members.rare);
             members.tasks.fetch_sub(INSIDE, Ordering::SeqCst);
             members.zeros.fetch_add(1, Ordering::SeqCst);

@@ -4,8 +4,8 @@
 //! that it serves, a bit that says whether it is full, and the index. One compare-and-swap moves a
 //! cell from `empty(lap)` to `full(lap, value)` (a push), or from there to `empty(lap + 1)` (a
 //! pop). The shared positions `head` and `tail` only tell a thread which cell to look at. They move
-//! after the cell has changed: the first thread that notices moves them. No thread ever waits for
-//! an operation that another thread has begun. So the ring is lock-free, and its answers are exact:
+//! after the cell has changed. The first thread that notices the change moves them. So no thread
+//! ever waits for another one, and the ring is lock-free. Its answers are exact:
 //!
 //! * `push` fails only if the cell at `tail` still holds a value of the lap before. Then the ring
 //!   is full.
@@ -37,7 +37,7 @@
 //! | R1 | a push fills the cell, then moves `tail` | a pop reads `head` and the cell, and empties it |
 //!
 //! Positions have 64 bits and wrap. A cell keeps the low 47 bits of the lap, and laps are compared
-//! in these bits only. Two laps that look equal in a cell are 2^47 laps apart.
+//! in these bits only. A thread could confuse two laps only if it stopped for 2^47 laps.
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
@@ -52,7 +52,8 @@ const fn empty(lap: u64) -> u64 {
     lap << LAP_SHIFT
 }
 
-/// Returns `true` if a cell is in an earlier lap than `lap`, by less than half of all laps.
+/// Returns `true` if the lap of a cell is earlier than `lap`. Laps wrap: a lap is earlier if it is
+/// at most half of all laps behind.
 const fn is_before(cell: u64, lap: u64) -> bool {
     ((cell >> LAP_SHIFT).wrapping_sub(lap) & LAP) > LAP / 2
 }
@@ -81,8 +82,8 @@ impl Ring {
         Self::starting_at(0, capacity, filled)
     }
 
-    /// Creates a ring as [`Ring::new`] does, whose first position is in lap `lap`. Tests start near
-    /// the point at which positions wrap.
+    /// Creates a ring as [`Ring::new`] does, but begins with the first position of lap `lap`. Tests
+    /// start near the point at which positions wrap.
     pub(crate) fn starting_at(lap: u64, capacity: usize, filled: usize) -> Self {
         assert!(capacity <= 1 << 16 && filled <= capacity);
         let size = capacity.next_power_of_two();
@@ -125,8 +126,8 @@ impl Ring {
             } else if is_before(seen, lap) {
                 return Err(value);
             } else {
-                // Another thread has filled the cell and has not yet moved `tail`. (A pop may even
-                // have emptied the cell since.) Or `tail` was read too early.
+                // Another thread has filled the cell, and a pop may even have emptied it since. If
+                // `tail` has not moved meanwhile, this thread moves it.
                 self.advance(&self.tail, tail);
             }
         }
@@ -151,8 +152,8 @@ impl Ring {
                     return Some((seen & (FULL - 1)) as usize);
                 }
             } else {
-                // Another thread has taken the entry and has not yet moved `head`, or `head` was
-                // read too early.
+                // Another thread has taken the entry. If `head` has not moved meanwhile, this
+                // thread moves it.
                 self.advance(&self.head, head);
             }
         }
@@ -191,8 +192,8 @@ impl Ring {
         // ORDERING: P2: in one order with the steps of the slots.
         let head = self.head.load(Ordering::SeqCst);
         // `head` is read first, because it may pass a `tail` that was read before. The difference
-        // can be negative: a pop may have moved `head` past an entry whose push has not yet moved
-        // `tail`.
+        // can still be negative, because a pop may have moved `head` past an entry whose push has
+        // not yet moved `tail`.
         let held = self.pushes().wrapping_sub(head) as i64;
         (head, held.max(0) as u64)
     }
@@ -205,8 +206,8 @@ impl Ring {
         self.head.load(Ordering::SeqCst) == pushes
     }
 
-    /// Returns the number of pushes so far, which is `tail`. Two equal readings prove that no push
-    /// completed in between. A push may have filled its cell and not yet moved `tail`:
+    /// Returns `tail`, which each push moves by one. Two equal readings prove that no push
+    /// completed in between. But a push may have filled its cell and not yet moved `tail`. Only
     /// [`Ring::is_empty`] sees such a push.
     #[inline]
     pub(crate) fn pushes(&self) -> u64 {

@@ -3,12 +3,12 @@ use crate::parts::cut::cut;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
-/// Regression: such a push once waited for the slow thread.
+/// Regression: the push once waited for the thread that had not yet moved `tail`.
 #[test]
 fn a_push_helps_over_a_cell_popped_before_tail_moved() {
     let ring = Ring::new(2, 0);
-    // The state that a thread leaves if it has filled its cell and not yet moved `tail`, after a
-    // pop of that cell.
+    // A thread has filled the cell and not yet moved `tail`. Meanwhile, a pop has emptied the cell
+    // and moved `head`.
     ring.cell(0).store(empty(1), Ordering::SeqCst);
     ring.head.store(1, Ordering::SeqCst);
     for lap in 0..3 {
@@ -82,8 +82,8 @@ fn refuses_exactly_when_full() {
     }
 }
 
-/// Checks that indices which many threads take and put back are neither lost nor doubled, and that
-/// a push into a ring with room never fails.
+/// Checks that indices which many threads take and put back are neither lost nor duplicated, and
+/// that a push into a ring with room never fails.
 #[test]
 fn circulates_without_loss() {
     const THREADS: usize = 4;

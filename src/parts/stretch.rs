@@ -1,15 +1,15 @@
 //! Decides when a worker that runs tasks back to back yields its CPU.
 //!
 //! A thread that never sleeps keeps its CPU for a whole time slice of the OS, which is some
-//! milliseconds. If there are more workers, submitters and receivers than CPUs, each of them waits
-//! that long for another one. So a worker yields between two tasks once it has run for [`LIMIT`]
-//! without sleeping.
+//! milliseconds. If there are more workers, submitters and receivers than CPUs, some of them wait
+//! that long for a CPU. So a worker yields between two tasks once it has run for [`LIMIT`] without
+//! sleeping.
 //!
 //! Yielding can cost time: on Linux 6.18, a thread that yields goes to the end of the run queue. So
 //! if other threads then keep the CPU for long, the worker yields less often. If its tasks are so
-//! short that it runs them as fast as they are submitted, the worker does not yield at all: other
-//! threads would only fill the queue, or the scheduler would move the worker away from its caller.
-//! `benches/NOTEBOOK.md` has the measurements.
+//! short that it runs them as fast as they are submitted, the worker does not yield at all. A yield
+//! would only let other threads fill the queue, or make the scheduler move the worker away from its
+//! caller. `benches/NOTEBOOK.md` has the measurements.
 //!
 //! While tasks are short, the clock is read more and more rarely, down to once every [`MANY`] + 1
 //! tasks.
@@ -25,18 +25,18 @@ const LIMIT: Duration = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
 } else {
     Duration::from_micros(200)
 };
-/// The highest number of tasks that run between two looks at the clock. A worker whose tasks are so
-/// short that it reaches this number does not yield.
+/// The highest number of tasks in a row that start without a look at the clock. A worker whose
+/// tasks are so short that it reaches this number does not yield.
 const MANY: u32 = 127;
 
 /// The number of tasks that a worker has run since it last slept or yielded, and the time that they
 /// took.
 #[derive(Debug)]
 pub(crate) struct Stretch {
-    /// The number of tasks to run before the next look at the clock.
+    /// The number of tasks that are still to start without a look at the clock.
     left: Cell<u32>,
     /// The value that `left` was set to at the last look, the time of that look, and the time at
-    /// which the stretch began.
+    /// which the stretch began. The times are `None` until the first look of a stretch.
     last: Cell<(u32, Option<(Instant, Instant)>)>,
     /// The length of a stretch after which the worker yields.
     limit: Cell<Duration>,
@@ -65,13 +65,14 @@ impl Stretch {
         self.last.set((0, None));
     }
 
-    /// Returns `true` if the stretch has reached its limit at the time `now`. Then the worker
-    /// yields, and a new stretch begins at the next look.
+    /// Notes a look at the clock, which shows the time `now`. Returns `true` if the stretch has
+    /// reached its limit and its tasks are not too short. Then the worker yields, and a new stretch
+    /// begins at the next look.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         let (tasks, times) = self.last.get();
         let since = |then| now.saturating_duration_since(then);
-        // While tasks are short, each interval between two looks has twice as many tasks as the one
-        // before. Once tasks are longer, the worker looks at the clock after every task.
+        // As long as the tasks between two looks take little time, each look lets twice as many
+        // tasks pass as the one before. Otherwise the worker looks again before its next task.
         let are_short = times.is_some_and(|(looked, _)| since(looked) < LIMIT / 4);
         let tasks = if are_short {
             (2 * tasks + 1).min(MANY)
@@ -106,17 +107,17 @@ mod tests {
 
     #[test]
     fn all_but_tiny_tasks_yield_once_the_limit_has_passed() {
-        // Tasks of a tenth of a microsecond: the worker never yields, until its tasks get longer.
+        // Tasks take a tenth of a microsecond. The worker never yields until its tasks get longer.
         let stretch = Stretch::new();
         assert!(yields(&stretch, 1..10_000, LIMIT / 2_000).is_empty());
         assert!(yields(&stretch, 500..700, LIMIT / 10)[0] < 500 + 128);
-        // Tasks of two microseconds: the worker yields at the first look after the limit. At most
+        // Tasks take two microseconds. The worker yields at the first look after the limit. At most
         // 32 tasks run between two looks.
         let first = yields(&Stretch::new(), 1..300, LIMIT / 100)[0];
         assert!((100..=132).contains(&first), "{first}");
         assert_eq!(yields(&Stretch::new(), 1..7, LIMIT), [2, 4, 6]);
         assert_eq!(yields(&Stretch::new(), 1..10, LIMIT / 2), [3, 6, 9]);
-        // Long tasks that become short.
+        // The tasks are long at first, and then short.
         let stretch = Stretch::new();
         assert_eq!(yields(&stretch, 1..5, LIMIT), [2, 4]);
         yields(&stretch, 5_000..5_200, LIMIT / 1_000);

@@ -47,7 +47,7 @@ const JSON: &str = r#"{
     "thread_name": "crunch", "stack_size": 1048576, "track_ages": true
 }"#;
 
-/// Returns the settings that the same settings in TOML, YAML and JSON stand for.
+/// Parses the same settings in TOML, YAML and JSON. Returns the result of each parser.
 fn parse(toml: &str, yaml: &str, json: &str) -> [PoolSettings; 3] {
     [
         toml::from_str(toml).unwrap(),
@@ -101,14 +101,14 @@ fn settings_survive_a_round_trip_through_each_format() {
     }
 }
 
-/// Returns the error for one key with one value (in JSON) from each of the three formats.
+/// Returns the errors that TOML, YAML and JSON give for a value of a key. The value is in JSON.
 fn errors(key: &str, value: &str) -> [String; 3] {
     let json = format!("{{\"{key}\": {value}}}");
     [
         toml::from_str::<PoolSettings>(&format!("{key} = {value}"))
             .unwrap_err()
             .to_string(),
-        // JSON is YAML, except that YAML may take a number for a text.
+        // JSON is YAML, except that YAML may accept a number as a text, without an error.
         yaml_serde::from_str::<PoolSettings>(&json)
             .map_or_else(|e| e.to_string(), |_| String::new()),
         serde_json::from_str::<PoolSettings>(&json)
@@ -117,7 +117,7 @@ fn errors(key: &str, value: &str) -> [String; 3] {
     ]
 }
 
-/// Bad values, each with a part of its error in all three formats.
+/// Bad values, each with a text that its error contains in all three formats.
 const BAD: &str = r#"
 max_workers = 0 => max_workers is 0; allowed: 1 or more
 max_workers = 65537 => max_workers is 65537; allowed: 1..=65536
@@ -147,7 +147,7 @@ idle_timeout = "forever" => idle_timeout: "forever" is not a duration such as "2
 shutdown_timeout = "5 parsecs" => shutdown_timeout: "5 parsecs" is not a duration
 "#;
 
-/// Numbers where a text is expected, each with a part of its error. YAML takes them for texts.
+/// Numbers instead of texts, each with a part of its error in TOML and JSON. YAML accepts them.
 const NUMBERS: &str = r#"
 when_full = 1 => when_full: invalid type: integer `1`, expected refuse, block, or block:<duration>
 idle_timeout = 10 => idle_timeout: invalid type: integer `10`, expected a duration such as "250ms"

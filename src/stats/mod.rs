@@ -1,4 +1,4 @@
-//! A pool's statistics; and `WhenFull` and `Shutdown`, which settings use.
+//! The statistics of a pool, and the two policies `WhenFull` and `Shutdown` that settings use.
 
 mod policy;
 #[cfg(feature = "serde")]
@@ -15,17 +15,19 @@ pub use policy::{Shutdown, WhenFull};
 /// started.
 ///
 /// [`Pool::stats`](crate::Pool::stats) returns them. It reads the counters one after the other
-/// while the pool goes on working, so two of them may be a moment apart. These hold at every
-/// moment:
+/// while the pool goes on working, so the values of two counters may be from slightly different
+/// moments. These relations always hold:
 ///
 /// * `workers == spawned - retired`, `idle <= workers <= max_workers`, and `running <= max_workers`.
-/// * An accepted task that has not ended is in `queued` or `running`. While it is being taken or taken out, it
-///   may for a moment be in neither, or in both.
+/// * An accepted task that has not ended counts in `queued` or in `running`. While a worker takes
+///   it, or a cancel or shutdown takes it out of the pool, it may for a moment count in neither, or
+///   in both.
 /// * No task is counted as ended before it is counted as accepted.
-/// * A task is counted before its caller is released: once
-///   [`do_with_deadline`](crate::Pool::do_with_deadline) has returned a value, that task is in `completed`.
+/// * A task is counted before its caller is released. So once
+///   [`do_with_deadline`](crate::Pool::do_with_deadline) has returned a value, `completed` includes
+///   that task.
 ///
-/// While no call is under way and no task is starting or ending, this holds, too:
+/// While no call is under way and no task is starting or ending, this also holds:
 ///
 /// ```text
 /// accepted = completed + panicked + expired + discarded + queued + running
@@ -68,38 +70,39 @@ pub struct Stats {
     /// Accepted tasks that ran and returned.
     pub completed: u64,
     /// Accepted tasks that ran and panicked: in the closure, in the drop of something that it
-    /// captured, or in the drop of a result that no caller waited for any more.
+    /// captured, or in the drop of a result whose caller or handle had left.
     pub panicked: u64,
     /// Accepted tasks that were not started because their deadline had passed, or because less than
     /// [`min_remaining`](crate::Submitter::min_remaining) was left until it. The caller of
-    /// [`do_with_deadline`](crate::Pool::do_with_deadline) got the closure back; a task of
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline) got the closure back. A task of
     /// [`with_deadline`](crate::Submitter::with_deadline) was dropped, at the latest when its turn
-    /// came. A queued task that is cancelled by its handle or group after its deadline counts here,
-    /// too: for instance one whose handle a `timeout` drops.
+    /// came. This includes queued tasks that their handle or group cancels after their deadline,
+    /// for instance because a `timeout` drops the handle.
     pub expired: u64,
     /// Accepted tasks that were not started because of a shutdown, or because they were cancelled
     /// before their deadline: by their [`Group`](crate::Group::cancel), or by their
-    /// [`Handle`](crate::Handle::cancel), which includes its drop.
-    /// ([`Group::discarded`](crate::Group::discarded) counts the group's `expired` tasks, too.)
+    /// [`Handle`](crate::Handle::cancel). A drop of the handle cancels, too.
+    /// ([`Group::discarded`](crate::Group::discarded) also includes the `expired` tasks of the
+    /// group.)
     pub discarded: u64,
     /// Tasks that were still running at their deadline. A task of
-    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is counted when its caller leaves, one
-    /// of [`with_deadline`](crate::Submitter::with_deadline) or
-    /// [`run_limit`](crate::Submitter::run_limit) when it ends. No task is counted twice. Each also
-    /// ends as `completed` or `panicked`.
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline) is counted when its caller leaves. A
+    /// task of [`with_deadline`](crate::Submitter::with_deadline) or
+    /// [`run_limit`](crate::Submitter::run_limit) is counted when it ends. No task is counted
+    /// twice. Each also ends as `completed` or `panicked`.
     pub timed_out: u64,
     /// The submissions that `refused` counts, by reason.
     pub refusals: RefusalCounts,
-    /// Workers whose task is abandoned: no caller waits for it. The task's caller left at the
-    /// deadline, its group or handle was cancelled, its handle was dropped, or it is past a
-    /// deadline of its own ([`with_deadline`](crate::Submitter::with_deadline),
+    /// Workers whose task is abandoned: its result is no longer wanted. Either the task's caller
+    /// left at the deadline, its group or handle was cancelled, its handle was dropped, or it is
+    /// past a deadline of its own ([`with_deadline`](crate::Submitter::with_deadline),
     /// [`run_limit`](crate::Submitter::run_limit)). `running` counts these workers, too. Dropping
     /// the pool does not wait for them.
     pub abandoned: usize,
-    /// Submissions that wait for space now, threads and futures: see [`WhenFull::Block`],
+    /// Submissions of threads and of futures that wait for space now: see [`WhenFull::Block`],
     /// [`WhenFull::BlockFor`] and [`serve_async`](crate::Awaitable::serve_async).
     pub waiting: usize,
-    /// The time for which the task that has run for longest has been running. `None` if no task
+    /// The time since the start of the task that has been running for longest. `None` if no task
     /// runs, or if the pool does not [track ages](crate::Builder::track_ages).
     pub longest_running: Option<Duration>,
     /// The time since the oldest queued task was submitted. `None` if no task is queued, or if the
@@ -107,15 +110,16 @@ pub struct Stats {
     pub oldest_queued: Option<Duration>,
     /// Accepted tasks that wait for a worker now.
     pub queued: usize,
-    /// Workers that have a task now, and those whose task has just ended and is not counted yet. A
-    /// worker in a hook that has no task is neither here nor in `idle`.
+    /// Workers that have a task now, including workers whose task has just ended and is not counted
+    /// yet. A worker that is in a start or stop hook and has no task counts neither here nor in
+    /// `idle`.
     pub running: usize,
     /// Workers that exist now. A thread that has ended its work is no worker, although the
     /// destructors of its thread-local values may still run. A clean report
     /// ([`ShutdownReport::is_clean`]) says that all threads have ended.
     pub workers: usize,
-    /// Workers that exist now and have no task. Those in a start or stop hook, and those that are
-    /// ending, do not count. A worker that looks for a queued task counts.
+    /// Workers that exist now and have no task. Workers that are in a start or stop hook, or that
+    /// are ending, do not count. A worker that looks for a queued task counts.
     pub idle: usize,
     /// The largest number of workers that have existed at once.
     pub peak_workers: usize,
@@ -131,9 +135,10 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Returns every figure under its name, in the order of the table: each part below its sum. It
-    /// names all fields, without `..`, so that a new field cannot be left out. An age is in the
-    /// table only if it is tracked.
+    /// Returns the name and the value of each counter, in the order in which `Display` prints them.
+    /// A total comes before the counters that are parts of it. An age is included only if it is
+    /// tracked. The pattern below names all fields, without `..`, so that a new field cannot be
+    /// left out.
     fn rows(self) -> Vec<(String, String)> {
         let Self {
             accepted,
@@ -203,8 +208,8 @@ impl fmt::Display for Stats {
             .max()
             .unwrap_or(0);
         for (index, (name, figure)) in rows.into_iter().enumerate() {
-            // No line break after the last line: the code that prints the table decides what
-            // follows.
+            // There is no line break after the last line, because the code that prints the table
+            // decides what follows.
             if index > 0 {
                 f.write_str("\n")?;
             }
@@ -249,8 +254,8 @@ pub struct RefusalCounts {
     pub spawn_failed: u64,
     /// Refused as [`OnWorker`](crate::Refusal::OnWorker).
     pub on_worker: u64,
-    /// Refused as [`Forked`](crate::Refusal::Forked), in a forked child. The parent does not see
-    /// them.
+    /// Refused as [`Forked`](crate::Refusal::Forked), in a forked child. The parent's counts do not
+    /// include these.
     pub forked: u64,
     /// Not accepted because the deadline passed while the submission waited for space. The caller
     /// got the closure back as [`Expired`](crate::DeadlineError::Expired).
@@ -326,13 +331,13 @@ pub struct WorkerSnapshot {
     pub busy: bool,
     /// The label of that task, if it has one.
     pub label: Option<&'static str>,
-    /// `true` if no caller waits for that task any more: see [`Stats::abandoned`].
+    /// `true` if the result of that task is no longer wanted: see [`Stats::abandoned`].
     pub abandoned: bool,
-    /// The time since that task's deadline passed, if it is abandoned for that reason: its caller
-    /// left at its deadline, or the task is past a deadline of its own
+    /// The time since that task's deadline, if the task is abandoned because of it: its caller left
+    /// at its deadline, or the task is past a deadline of its own
     /// ([`with_deadline`](crate::Submitter::with_deadline),
-    /// [`run_limit`](crate::Submitter::run_limit)). `None` if no deadline passed, as in a cancelled
-    /// group.
+    /// [`run_limit`](crate::Submitter::run_limit)). `None` if the task is abandoned for another
+    /// reason, such as a cancelled group, or is not abandoned.
     pub abandoned_for: Option<Duration>,
     /// The time for which its task has been running. `None` if it runs no task, or if the pool does
     /// not [track ages](crate::Builder::track_ages).
@@ -344,9 +349,9 @@ pub struct WorkerSnapshot {
 /// The result of [`Pool::shutdown`](crate::Pool::shutdown): discarded tasks, and workers that have
 /// not ended.
 ///
-/// The pool is closed even if there are such workers, called stragglers. Each ends when its task
-/// does, and another call of `shutdown` waits for them again. With the feature `serde` the report
-/// can be serialized. Later versions may add fields.
+/// The pool is closed even if some workers have not ended. These are called stragglers. A straggler
+/// ends once it has no more tasks to run, and another call of `shutdown` waits for it again. With
+/// the feature `serde` the report can be serialized. Later versions may add fields.
 ///
 /// # Examples
 ///
@@ -376,10 +381,10 @@ pub struct ShutdownReport {
 }
 
 impl ShutdownReport {
-    /// Returns `true` if every worker has ended: there are no stragglers.
+    /// Returns `true` if every worker has ended, so that there are no stragglers.
     ///
-    /// After a clean report no thread of the pool exists any more. Tasks may still have been discarded;
-    /// [`discarded`](Self::discarded) counts them.
+    /// After a clean report no thread of the pool exists. Tasks may have been discarded all the
+    /// same; [`discarded`](Self::discarded) counts them.
     ///
     /// # Examples
     ///

@@ -18,12 +18,12 @@ use crate::error::ParseSettingError;
 ///
 /// # First come, first served
 ///
-/// All submissions of a pool that wait for space wait in one line: blocked threads, and futures of
-/// [`serve_async`](crate::Awaitable::serve_async), which waits whatever the policy. They get space
-/// in the order in which they came, whether or not their threads or futures run meanwhile. A later
-/// submission takes space before them only if it was under way when they began to wait. A
-/// submission that must not wait leaves the space to them. It is refused only if at one moment
-/// every worker was busy and the queue was full.
+/// All submissions of a pool that wait for space wait in one line. These are blocked threads, and
+/// futures of [`serve_async`](crate::Awaitable::serve_async), which waits under every policy. They
+/// get space in the order in which they came, whether or not their threads or futures run
+/// meanwhile. A later submission takes space before them only if it was under way when they began
+/// to wait. A submission that must not wait leaves the space to them. It is refused only if at one
+/// moment every worker was busy and the queue was full.
 ///
 /// # Examples
 ///
@@ -50,8 +50,8 @@ pub enum WhenFull {
     #[default]
     Refuse,
     /// The submission waits for space, [in line](Self#first-come-first-served): as long as it
-    /// takes, or until its deadline, if it has one. If a worker would have to be started and the OS
-    /// gives no thread, it does not wait: it is refused as
+    /// takes, or until its deadline, if it has one. If the task needs a new worker and the OS
+    /// cannot create the thread, the submission does not wait. It is then refused as
     /// [`Refusal::SpawnFailed`](crate::Refusal::SpawnFailed).
     ///
     /// The wait blocks the calling thread; on a thread of an async runtime use
@@ -59,21 +59,21 @@ pub enum WhenFull {
     /// worker of the same pool does not wait, as the worker might wait for itself. It is refused as
     /// [`Refusal::OnWorker`](crate::Refusal::OnWorker).
     Block,
-    /// The submission waits for space as with [`Block`](Self::Block), but at most for this time.
-    /// Then it is refused as [`Refusal::Saturated`](crate::Refusal::Saturated).
+    /// The submission waits for space as with [`Block`](Self::Block), but for at most this time.
+    /// After that it is refused as [`Refusal::Saturated`](crate::Refusal::Saturated).
     ///
     /// The time counts from the submission. `do_with_deadline` waits until this time or its
     /// deadline has passed, whichever is earlier. [`Duration::MAX`] is the same as
     /// [`Block`](Self::Block).
     ///
     /// [`Duration::ZERO`] is the same as [`Refuse`](Self::Refuse), so that code can pass on what is
-    /// left of a time budget. `Display` then writes `refuse`. `FromStr` refuses `block:0s`: a
-    /// person who writes that into a file may mean no wait or no limit.
+    /// left of a time budget. `Display` then writes `refuse`. `FromStr` rejects `block:0s`, because
+    /// a person who writes that into a file may mean either no wait or no limit.
     BlockFor(Duration),
 }
 
 impl WhenFull {
-    /// Returns `true` if a submission waits at all.
+    /// Returns `true` if a submission with this policy may wait for space.
     pub(crate) fn blocks(self) -> bool {
         match self {
             Self::Refuse => false,
@@ -87,8 +87,8 @@ impl WhenFull {
 impl fmt::Display for WhenFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            // `BlockFor(0)` does what `Refuse` does. `FromStr` refuses `block:0s`, so that text
-            // could not be read again.
+            // `BlockFor(0)` does what `Refuse` does. The text `block:0s` could not be read back,
+            // because `FromStr` rejects it.
             Self::Refuse | Self::BlockFor(Duration::ZERO) => f.pad("refuse"),
             Self::Block => f.pad("block"),
             Self::BlockFor(limit) => f.pad(&format!("{BLOCK_FOR}{}", duration::Text(limit))),
@@ -133,12 +133,12 @@ impl FromStr for WhenFull {
 
 /// The mode of a shutdown: how it treats the tasks that the pool has accepted.
 ///
-/// [`Pool::shutdown`](crate::Pool::shutdown) takes one, and
-/// [`Builder::shutdown_on_drop`](crate::Builder::shutdown_on_drop) sets the one that dropping the
+/// [`Pool::shutdown`](crate::Pool::shutdown) takes a mode, and
+/// [`Builder::shutdown_on_drop`](crate::Builder::shutdown_on_drop) sets the mode that a drop of the
 /// pool uses. The modes are listed from the mildest to the strictest. If a pool is shut down more
-/// than once, the strictest mode that was asked for stays. `Display` and `FromStr` use the words of
-/// a settings file: `drain`, `discard`, `cancel`. The enum may grow: keep a `_` arm when you match
-/// on it.
+/// than once, the strictest of the requested modes applies. `Display` and `FromStr` use the words
+/// of a settings file: `drain`, `discard`, `cancel`. The enum may grow: keep a `_` arm when you
+/// match on it.
 ///
 /// # Examples
 ///
@@ -169,19 +169,18 @@ pub enum Shutdown {
     ///
     /// * A caller of `do_with_deadline` gets its closure back, as [`Refusal::Closed`](crate::Refusal::Closed).
     /// * A [`Handle`](crate::Handle) gets [`TaskError::Discarded`](crate::TaskError::Discarded).
-    /// * A closure that came by `serve` is dropped, and no caller is told. Only counters show it:
-    ///   [`Stats::discarded`](crate::Stats::discarded),
-    ///   [`ShutdownReport::discarded`](crate::ShutdownReport::discarded), and that of its
-    ///   [group](crate::Group::discarded).
+    /// * A closure that came by `serve` is dropped, and no caller is told. Only three counters show
+    ///   that: [`Stats::discarded`](crate::Stats::discarded),
+    ///   [`ShutdownReport::discarded`](crate::ShutdownReport::discarded), and the
+    ///   [`discarded`](crate::Group::discarded) of its group.
     /// * The tasks of a scope are never discarded.
     ///
     /// The queue is emptied first, and all callers, handles and groups are told. The closures are
     /// dropped afterwards, on the thread that shuts the pool down. A concurrent `shutdown` does not
     /// wait for these drops. [`Pool`](crate::Pool#discarded-tasks) says what such a drop may do.
     Discard,
-    /// This does what [`Discard`](Self::Discard) does, and
-    /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in running tasks, so that they
-    /// can stop early.
+    /// Queued tasks are discarded as with [`Discard`](Self::Discard). In running tasks,
+    /// [`task::is_cancelled`](crate::task::is_cancelled) turns true, so that they can stop early.
     Cancel,
 }
 

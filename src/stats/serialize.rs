@@ -1,13 +1,13 @@
-//! The figures as `serde` sees them (feature `serde`): each under its field's name.
+//! The statistics as `serde` serializes them (feature `serde`): each figure under its field's name.
 //!
-//! Written by hand, like the settings: no macro is compiled for them. Each type is taken apart
-//! without `..`, so that a new field cannot be left out.
+//! The implementations are written by hand, like those of the settings, so that no derive macro has
+//! to be compiled. The pattern for each type has no `..`, so that a new field cannot be left out.
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
 use super::{RefusalCounts, ShutdownReport, Stats, WorkerSnapshot};
 
-/// Serializes a struct. The given fields must be all that it has.
+/// Implements `Serialize` for a struct. The given fields must be all that it has.
 macro_rules! serialize_fields {
     ($type:ident { $($field:ident),+ $(,)? }) => {
         /// A map from the fields' names to their values.

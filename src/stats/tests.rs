@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// Returns statistics whose figures all differ, in value and in width.
+/// Returns statistics with figures of different widths.
 fn sample() -> Stats {
     Stats {
         accepted: 1_234_567,
@@ -193,8 +193,8 @@ fn policies_and_modes_are_written_as_they_are_read() {
     assert_eq!(WhenFull::default(), WhenFull::Refuse);
 }
 
-/// In code, a limit of zero may be the rest of a time budget. In a text, `block:0s` would say
-/// `block` and not block.
+/// In code, a wait of zero may be what is left of a time budget. In a settings file, `block:0s`
+/// would say `block`, although no submission would wait.
 #[test]
 fn a_wait_of_zero_is_written_as_refuse_and_not_read() {
     let policy = WhenFull::BlockFor(Duration::ZERO);

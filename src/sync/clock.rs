@@ -10,14 +10,15 @@ mod imp {
         at
     }
 
-    /// Converts an instant of a user to the type that the crate uses.
+    /// Converts an instant that a user gave to the type that the crate uses.
     pub(crate) fn given(at: Instant) -> Instant {
         at
     }
 }
 
 /// On this target, a request for the time panics in `std`. So the clock stands still. That is
-/// enough: the target has no threads either, so every submission is refused and nothing ever waits.
+/// enough, because the target has no threads either: every submission is refused, and nothing ever
+/// waits.
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 mod imp {
     use std::ops::Add;

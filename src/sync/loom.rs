@@ -52,7 +52,7 @@ pub(crate) fn store_release(word: &AtomicU64, value: u64) {
     word.swap(value, Ordering::AcqRel);
 }
 
-/// A pointer. Its stores are swaps, as in [`store_release`].
+/// An atomic pointer. Its stores are swaps, as in [`store_release`]; `std.rs` says why.
 #[derive(Debug)]
 pub(crate) struct AtomicPtr<T>(atomic::AtomicPtr<T>);
 
@@ -93,15 +93,15 @@ impl<T> AtomicPtr<T> {
 
 /// Makes loom explore a single interleaving from here on, in which the other threads run. A thread
 /// calls this after it has looked several times for a step of another thread without success. Two
-/// such threads could alternate forever while the thread that is to take the step never runs, and
-/// loom would explore that. No state is lost: schedules in which this thread looks fewer times
-/// reach the same states.
+/// such threads could alternate forever while the thread that is to take the step never runs. Then
+/// loom's search would not end. No state is lost, because schedules in which this thread looks
+/// fewer times reach the same states.
 pub(crate) fn assume_fairness() {
     loom::skip_branch();
 }
 
 /// Declares a value for each thread of the model. `std`'s thread-locals would be shared, because
-/// all threads of a model run on one thread of the system.
+/// all threads of a model run on one OS thread.
 macro_rules! per_thread {
     ($($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };)*) => {
         loom::thread_local! { $($(#[$doc])* static $name: $t = $init;)* }
@@ -109,7 +109,7 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread as thread_local;
 
-/// Calls `f` and catches no panic: a panic anywhere in a model is a failure of the model.
+/// Calls `f`. Catches no panic, because a panic anywhere in a model is a failure of the model.
 pub(crate) fn catch_unwind<R>(f: impl FnOnce() -> R) -> std::thread::Result<R> {
     Ok(f())
 }
@@ -118,7 +118,7 @@ pub(crate) use loom::sync::MutexGuard as PlainMutexGuard;
 pub(crate) use loom::sync::{Condvar as PlainCondvar, Mutex as PlainMutex};
 pub(crate) use loom::thread::{spawn, yield_now, JoinHandle as Joins};
 
-/// Does nothing: loom's mutex orders the steps of the threads that hold it.
+/// Does nothing, because loom's mutex already orders the steps of the threads that hold it.
 #[derive(Debug)]
 pub(crate) struct Published;
 
@@ -133,8 +133,8 @@ impl Published {
 }
 
 std::thread_local! {
-    /// The number of the next requests for a thread that the system refuses. All threads of a model
-    /// share it.
+    /// The number of requests for a thread that are still to be refused. All threads of a model
+    /// share this number.
     pub(crate) static REFUSED: Cell<u32> = const { Cell::new(0) };
 }
 

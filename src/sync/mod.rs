@@ -1,6 +1,6 @@
 //! Chooses what the crate runs on: `std`, the loom model checker (`--cfg lazypool_loom`: all
 //! interleavings of a few threads), or shuttle (`--cfg lazypool_shuttle`: random interleavings of
-//! many threads). No other module knows which.
+//! many threads). Except for a few `cfg`s, no other module depends on the choice.
 
 mod clock;
 pub(crate) mod fork;
@@ -35,9 +35,9 @@ pub(crate) type PlainU64 = Option<
     )],
 >;
 
-/// Runs `f`. Meanwhile other threads may access this thread's stack. An unwind would free the stack
-/// under them. Only a bug in this crate can unwind here, so an unwind aborts the process. In
-/// models, an unwind is a failure of the model.
+/// Runs `f`. Meanwhile other threads may access this thread's stack. An unwind would free that
+/// memory while they use it. Only a bug in this crate can unwind here, so an unwind aborts the
+/// process. In models, an unwind is a failure of the model.
 pub(crate) fn exposed<R>(f: impl FnOnce() -> R) -> R {
     struct Exposed;
     impl Drop for Exposed {
@@ -53,7 +53,7 @@ pub(crate) fn exposed<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// A marker in memory that threads share and that one of them frees. In models it reports an access
-/// that races the free, and memory that is never freed.
+/// that races with the free, and memory that is never freed.
 #[derive(Debug)]
 pub(crate) struct Alive {
     #[cfg(any(lazypool_loom, lazypool_shuttle))]
@@ -101,9 +101,9 @@ pub(crate) fn wait<'a, T>(
     }
 }
 
-/// Locks a mutex. Ignores poisoning: a panic under one of these locks is a bug in this crate, and
-/// the panic has been reported already. The data are counters and lists that are valid after every
-/// step.
+/// Locks a mutex. Ignores poisoning, because a panic under one of these locks is a bug in this
+/// crate, and the panic has been reported already. The data are counters and lists that are valid
+/// after every step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {
         Ok(guard) => guard,
@@ -111,8 +111,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Locks a mutex. Returns `None` if another thread holds it. In models this waits for the lock,
-/// because no thread of a model stops for good.
+/// Locks a mutex. Returns `None` if another thread holds it. In models this waits for the lock
+/// instead. No thread of a model stops for good, so the lock becomes free.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     #[cfg(any(lazypool_loom, lazypool_shuttle))]
     return Some(lock(mutex));

@@ -1,6 +1,7 @@
-//! Threads of models and scenarios. `park` waits for a token, as in `std`. loom's own `unpark` also
-//! wakes its thread from a wait for a mutex, and the token is then lost. shuttle's own `park` may
-//! return at any step, which would hide a lost wake-up.
+//! Threads of models and scenarios. `park` waits for a token, as in `std`. The functions of loom
+//! and shuttle are not used for this. loom's `unpark` also wakes its thread from a wait for a
+//! mutex, and the token is then lost. shuttle's `park` may return at any step, which would hide a
+//! lost wake-up.
 
 // shuttle's scenarios use some of these items. loom's models use none of them.
 #![cfg_attr(lazypool_loom, allow(unreachable_pub))]
@@ -18,8 +19,8 @@ pub(crate) use imp::yield_now;
 struct Parker {
     token: imp::PlainMutex<bool>,
     given: imp::PlainCondvar,
-    /// Orders the steps before `unpark` before the steps after `park`, and nothing more, as `std`
-    /// does.
+    /// Makes the steps before `unpark` happen before the steps after `park`, as `std` does, and
+    /// orders nothing else.
     published: imp::Published,
 }
 
@@ -27,7 +28,7 @@ imp::thread_local! {
     static CURRENT: RefCell<Option<Thread>> = const { RefCell::new(None) };
 }
 
-/// A handle to a thread, as `std::thread::Thread`.
+/// A handle to a thread, like `std::thread::Thread`.
 #[derive(Debug, Clone)]
 pub(crate) struct Thread(Arc<Parker>);
 
@@ -51,7 +52,7 @@ impl Thread {
         (self.0.token.lock()).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the token, if it is there.
+    /// Takes the token. Returns `true` if it was there.
     fn take(&self, token: &mut bool) -> bool {
         let is_there = std::mem::take(token);
         if is_there {
@@ -96,13 +97,13 @@ impl<T> JoinHandle<T> {
     /// Waits until the thread has ended. Returns its value.
     ///
     /// # Errors
-    /// Never returns an error: a panic that leaves a thread ends the execution.
+    /// Never returns an error, because a panic that leaves a thread ends the execution.
     pub fn join(self) -> std::thread::Result<T> {
         imp::join(self.inner)
     }
 }
 
-/// Starts a thread. The system never refuses it.
+/// Starts a thread. Unlike `Builder::spawn`, this never fails.
 pub fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     let thread = Thread::new();
     let own = thread.clone();

@@ -17,7 +17,8 @@ use std::panic::AssertUnwindSafe;
 
 /// A bit of [`Ctx::todo`], set while a call of `help_others` is deferred.
 const HELP_OTHERS: u8 = 1;
-/// A bit of [`Ctx::todo`], set for good if the pool tracks ages: the start of each task is noted.
+/// A bit of [`Ctx::todo`], always set if the pool tracks ages. The worker then notes the start of
+/// each task.
 const NOTE_START: u8 = 2;
 /// A bit of [`Ctx::todo`], set while the call of a handle's waker is deferred.
 const WAKE: u8 = 4;
@@ -30,7 +31,8 @@ pub(crate) struct Ctx<'a> {
     pub(crate) slot: usize,
     /// Serves the line, and makes sure that another worker looks at the queue.
     help_others: &'a dyn Fn(),
-    /// The node of the running task's caller, if one waits for it.
+    /// The node of the caller that submitted the running task by `do_with_deadline`. `None` for any
+    /// other task. The caller may have left since.
     caller: Cell<Option<*const WaitNode>>,
     /// The label of the running task.
     label: Cell<Option<&'static str>>,
@@ -39,7 +41,7 @@ pub(crate) struct Ctx<'a> {
     /// The things to do before the next task's code is called: [`HELP_OTHERS`], [`NOTE_START`] and
     /// [`WAKE`].
     todo: Cell<u8>,
-    /// While [`WAKE`] is set: the waker to call and the node to drop, both of which run user code.
+    /// The waker to call and the node to drop while [`WAKE`] is set. Both run user code.
     remains: Cell<Remains>,
     /// `true` while this worker runs user code (wakers, or drops of captures) although other
     /// threads see it as `Idle`.
@@ -64,7 +66,7 @@ pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Ctx<'_>>) -> R) -> R {
 
 /// Returns `true` if this thread is a worker that runs user code while other threads see it as
 /// `Idle`. Meanwhile another thread may order this worker to search or to end. A submission by the
-/// user code must not wait until the worker obeys: it would wait for its own thread.
+/// user code must not wait until the worker obeys, because it would wait for its own thread.
 #[cold]
 pub(crate) fn runs_idle() -> bool {
     with_current(|ctx| ctx.is_some_and(|ctx| ctx.runs_idle.get()))
@@ -132,8 +134,8 @@ impl<'a> Ctx<'a> {
         true
     }
 
-    /// Clears the options of a task that has ended. Called before the worker is free for another
-    /// task.
+    /// Clears the options of a task that has ended. Counts the task as timed out if its own
+    /// deadline has passed. Called before the worker is free for another task.
     #[inline]
     pub(crate) fn finish(&self) {
         self.record.clear_group();
@@ -204,8 +206,8 @@ impl<'a> Ctx<'a> {
         self.record.is_abandoned_by_waiter() || self.is_late() || self.env.is_cancelling()
     }
 
-    /// Calls user code that may call `fork`. In a forked child this ends the process and does not
-    /// return, because no task of the parent runs there.
+    /// Calls user code that may call `fork`. In a forked child, this ends the process instead of
+    /// returning, because the worker must not run the parent's tasks there.
     pub(crate) fn call_back(&self, f: impl FnOnce()) {
         f();
         if self.env.is_forked() {
@@ -235,9 +237,11 @@ impl<'a> Ctx<'a> {
         self.todo.set(self.todo.get() | HELP_OTHERS);
     }
 
-    /// Does the deferred work for other threads, which may start a thread and calls user code.
-    /// Called once this worker is idle, or has started its next task. It is not called earlier,
-    /// because a task's caller cannot leave before the task has started.
+    /// Does the work that this worker has deferred for other threads. The work may start a thread
+    /// and may call user code. The worker calls this when it is idle, has started its next task, or
+    /// has ended, and before other steps that may take long. It does not call this between the take
+    /// and the start of a task with a waiting caller, because that caller could not leave
+    /// meanwhile.
     #[inline]
     pub(crate) fn run_deferred(&self) {
         let todo = self.todo.get();
@@ -258,7 +262,7 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Does what is to be done before a task's code is called.
+    /// Does the deferred work before a task's code is called. Notes the start if ages are tracked.
     #[cold]
     fn prepare(&self) {
         self.run_deferred();
@@ -268,8 +272,8 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Yields the CPU if this worker has run for long. Called only after the task has started, so
-    /// that the task's caller can leave meanwhile.
+    /// Yields the CPU if this worker has run for a long time without sleeping. Called only after
+    /// the task has started, so that the task's caller can leave meanwhile.
     #[cold]
     fn yield_if_due(&self) {
         let before = now();

@@ -47,9 +47,9 @@ impl std::fmt::Debug for Hooks {
 }
 
 thread_local! {
-    /// The id of the pool whose worker this thread is, and the worker's slot. Zero if this thread
-    /// is no worker. It needs no destructor, so the destructors of the thread's other values can
-    /// still read it.
+    /// The id of the pool whose worker this thread is, and the worker's slot. The id is zero if
+    /// this thread is not a worker. The value needs no destructor, so the destructors of the
+    /// thread's other values can still read it.
     static OWNER: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
 }
 
@@ -60,8 +60,8 @@ pub(crate) struct Env {
     /// The instant from which deadlines are counted.
     pub(crate) epoch: Instant,
     pub(crate) hooks: Hooks,
-    /// The lower half has the flags above, none of which is set while the pool works as usual. The
-    /// upper half is the [`fork::generation`] of the process that built the pool.
+    /// The lower half has the flags above. The upper half is the [`fork::generation`] of the
+    /// process that built the pool.
     phase: AtomicU64,
     /// On cache lines of its own, because every submission reads the other fields.
     pub(crate) counts: CachePadded<EnvCounts>,
@@ -118,9 +118,9 @@ impl Env {
         self.phase() & AGES != 0
     }
 
-    /// Returns `true` if nothing is unusual. That is one comparison for all of this: the pool is
-    /// open, has no surplus workers and tracks no ages; this process built it; and `waiting`, the
-    /// number of submissions in line, is zero.
+    /// Returns `true` if the fast path may be taken. The pool must be open, have no surplus workers
+    /// and track no ages. This process must have built it. `waiting`, the number of submissions in
+    /// line, must be zero. One comparison checks all of these conditions.
     ///
     /// `phase` has the flags in its lower half and a generation in its upper half. So it equals the
     /// generation of this process only if no flag is set and this process built the pool. `waiting`
@@ -164,8 +164,8 @@ impl Env {
         self.phase.load(Ordering::Relaxed) & CANCELLING != 0
     }
 
-    /// Closes the pool. If the pool is closed several times, the strictest mode counts. Returns
-    /// `true` if queued tasks are to be discarded.
+    /// Closes the pool. After several calls, the strictest mode applies. Returns `true` if queued
+    /// tasks are to be discarded.
     pub(crate) fn close(&self, mode: Shutdown) -> bool {
         let asked = (1 << mode.rank()) - 1;
         // ORDERING: P3: set before the thread that closes the pool looks for idle workers.
@@ -209,8 +209,8 @@ impl Env {
         OWNER.with(|owner| owner.set((self.id, slot)));
     }
 
-    /// Returns `true` if this thread is a worker of this pool. That includes the time in which the
-    /// thread-local destructors of such a thread run.
+    /// Returns `true` if this thread is a worker of this pool, even if the worker has ended and its
+    /// thread-local destructors are running.
     #[inline]
     pub(crate) fn is_own_worker(&self) -> bool {
         OWNER.with(Cell::get).0 == self.id

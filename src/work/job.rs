@@ -19,15 +19,15 @@ use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
 /// The size in bytes up to which a job is stored without a box.
 pub(crate) const INLINE: usize = 48;
 
-/// The worker's part of a task's end. It frees the worker, and counts the task. It is called once,
-/// before the task's waiter is released, and is given how the task ended: `Discarded` if it was too
-/// late to start it.
+/// A function that does the worker's part of a task's end. It moves the worker to its next state,
+/// and counts the task. It is called once, before the task's waiter is released. Its argument says
+/// how the task ended: `Discarded` means that it was too late to start the task.
 pub(crate) type End<'a> = &'a mut dyn FnMut(Ended);
 
 /// The reason why an accepted task never runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeverRan {
-    /// Too little of its deadline was left when its turn came.
+    /// Too little time was left until its deadline when its turn came.
     Expired,
     /// Its handle or its group cancelled it.
     Cancelled,
@@ -38,7 +38,8 @@ pub(crate) enum NeverRan {
 /// The captures of a discarded closure, which are still to be dropped.
 pub(crate) type Captured = Box<dyn Any + Send>;
 
-/// The parts of a discarded task that must still be told of its end, or dropped.
+/// What is left of a discarded task: the group and the waiter to tell of its end, and the captures
+/// to drop.
 #[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Release {
@@ -68,9 +69,9 @@ impl Release {
 ///
 /// # Safety
 ///
-/// The job may be sent to another thread. All that it borrows lives until the job has run or has
-/// been discarded there. So it is `Send + 'static`, or the code that makes the job waits for its
-/// end.
+/// The job may be sent to another thread. Everything that it borrows lives until the job has run or
+/// has been discarded. So either the job is `Send + 'static`, or the code that makes the job waits
+/// for its end.
 pub(crate) unsafe trait Job: Sized {
     /// Runs the job, calls `end`, and releases the waiter. Never unwinds.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
@@ -130,7 +131,8 @@ impl<S: Stored, J: Job> Contents<S, J> {
                 pending.has_ended(ended);
             }
         });
-        // After the handle has its outcome: another thread may hold the group's lock.
+        // The task leaves its group only after its handle has the outcome, because this step may
+        // wait for another thread that holds the group's lock.
         match pending {
             Some(pending) if J::OFFERED => pending.told(),
             Some(pending) => pending.end(outcome),
@@ -167,7 +169,7 @@ impl<S: Stored, J: Job> Contents<S, J> {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
         offered: J::OFFERED,
-        // SAFETY: live, by the contract of `Table::due`; only read.
+        // SAFETY: the contents are live, by the contract of `Table::due`, and are only read.
         due: |bytes| unsafe { &*Self::load(bytes) }.due(),
         // SAFETY: by the contract of `Table::run`.
         run: |bytes, ctx, end| unsafe { Self::take(bytes) }.run(ctx, end),
@@ -189,7 +191,7 @@ impl<S: Stored, J: Job> Contents<S, J> {
     }
 
     /// # Safety
-    /// The bytes were made by `store` of the same type, and hold it still.
+    /// The bytes were made by `store` of the same type, and still hold the contents.
     unsafe fn load(bytes: &Bytes) -> *mut Self {
         if Self::FITS {
             bytes.as_ptr().cast::<Self>().cast_mut()
@@ -205,10 +207,11 @@ impl<S: Stored, J: Job> Contents<S, J> {
         // SAFETY: as `load`; the caller never uses the bytes again.
         let contents = unsafe { Self::load(bytes) };
         if Self::FITS {
-            // SAFETY: live, and moved out once.
+            // SAFETY: the contents are live, and are moved out only here.
             unsafe { contents.read() }
         } else {
-            // SAFETY: `store` made it with `Box::into_raw`, taken once.
+            // SAFETY: `store` made the pointer with `Box::into_raw`, and the box is taken only
+            // here.
             *unsafe { Box::from_raw(contents) }
         }
     }
@@ -224,7 +227,7 @@ struct Table {
     /// The bytes hold a live job of the table's type.
     due: unsafe fn(&Bytes) -> u64,
     /// # Safety
-    /// As `due`; the job is consumed.
+    /// As for `due`. The call consumes the job, so the bytes must not be used again.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As `run`.
@@ -236,8 +239,8 @@ struct Table {
 pub(crate) struct Task {
     table: &'static Table,
     bytes: Bytes,
-    /// Makes the type neither `Send` nor `Sync` by default, because the bytes do not tell the job's
-    /// type.
+    /// Makes the type neither `Send` nor `Sync` by default, because the compiler cannot see the
+    /// job's type in `bytes`.
     job: PhantomData<*mut ()>,
 }
 
@@ -245,7 +248,7 @@ pub(crate) struct Task {
 unsafe impl Send for Task {}
 
 impl Task {
-    /// Erases the type of a job, its options and the time of its submission.
+    /// Makes a task of a job, its options and the time of its submission. Their types are erased.
     #[inline]
     pub(crate) fn new<S: Stored, J: Job>(submitted: Submitted, stored: S, job: J) -> Self {
         let contents = Contents {

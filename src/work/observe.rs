@@ -75,7 +75,7 @@ macro_rules! event {
     };
 }
 
-/// Emits an event about a thread that the OS refused. Runs on the thread that asked for it.
+/// Emits an event about a thread that the OS refused. Runs on the thread that tried to start it.
 pub(crate) fn spawn_failed(env: &Env, error: &io::Error) {
     event!(
         env,

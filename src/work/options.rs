@@ -89,7 +89,7 @@ pub(crate) struct Times {
 impl Times {
     /// Returns the times of a task. The task must start while at least `min_remaining` is left
     /// until the deadline `before`. It must end by the deadline `due` and within `run_limit`.
-    /// Returns `None` if the task may take any time.
+    /// Returns `None` if there is neither a deadline `before` nor a `run_limit`.
     #[inline]
     pub(crate) fn new(
         before: u64,
@@ -98,12 +98,12 @@ impl Times {
         run_limit: Duration,
     ) -> Option<Self> {
         let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(NEVER);
-        // A limit that ends beyond the range of the clock counts as none, as for a deadline.
+        // A limit of more than 292 years counts as no limit, as it does for a deadline.
         let has_limit = !Deadline::new(Until::After(run_limit)).is_never();
         (before != NEVER || has_limit).then(|| Self {
             start_by: match before {
                 NEVER => NEVER,
-                // At the deadline itself it is too late.
+                // At the deadline itself it is too late, even if `min_remaining` is zero.
                 before => before.saturating_sub(nanos(min_remaining).max(1)),
             },
             due,

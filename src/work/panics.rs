@@ -53,7 +53,7 @@ mod tests {
         static LEFT: Cell<u32> = const { Cell::new(0) };
     }
 
-    /// A value of no size, so that no memory leaks with it.
+    /// A type of size zero, so that a leaked payload leaks no memory.
     struct Bomb;
 
     impl Bomb {

@@ -1,9 +1,9 @@
 //! A worker's record of itself, on cache lines that other threads rarely read.
 //!
-//! It also says whether the running task is *abandoned*: its caller or handle has left (the
-//! decision), its own deadline has passed (`due`), or its group is cancelled (`group`). A cancel
-//! marks the records of the workers that run the group's tasks. A worker that starts such a task
-//! later reads the group's flag itself (P3).
+//! It also says whether the running task is *abandoned*. A task is abandoned if its caller has left
+//! or its handle has cancelled it (`decision`), if its own deadline has passed (`due`), or if its
+//! group is cancelled (`group`). A cancel marks the records of the workers that run the group's
+//! tasks. A worker that starts such a task later reads the group's flag itself (P3).
 
 use crate::parts::completion::Decision;
 use crate::parts::members::{Ended, Members};
@@ -17,29 +17,30 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) decision: Decision,
-    /// The number of tasks that the slot's workers had, by how they ended. A caller that takes its
-    /// task back counts it here as discarded.
+    /// The number of tasks of the slot's workers that have ended, by how they ended. A thread that
+    /// takes a task back from the mailbox counts it here as discarded.
     ended: [AtomicU64; 3],
     /// The number of tasks that the slot's workers took from the queue.
     taken: AtomicU64,
-    /// The description of the latest task that has a label, or whose age is tracked.
+    /// The description of the latest task that has a label. In a pool that tracks ages, the
+    /// description of the latest task.
     about: Mutex<About>,
     /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos), or
     /// [`NEVER`].
     due: AtomicU64,
-    /// The running task's group, or null. The group lives while the task runs. The lowest bit is
-    /// set once the group is cancelled. The worker or the cancelling thread sets it: at least one
-    /// of the two sees the other (P3).
+    /// The running task's group, or null. The group lives while the task runs. The lowest bit marks
+    /// the group as cancelled. The worker or the cancelling thread sets it, because at least one of
+    /// them sees the other's step (P3).
     group: AtomicPtr<Members>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct About {
-    /// The number of tasks that had ended on the slot before that task began.
+    /// The number of tasks that had ended on the slot before the described task began.
     ended: u64,
     label: Option<&'static str>,
-    /// The start of that task, as [`Env::nanos`](crate::work::env::Env::nanos), if ages are
-    /// tracked.
+    /// The start of the described task, as [`Env::nanos`](crate::work::env::Env::nanos), if ages
+    /// are tracked.
     started: Option<u64>,
 }
 
@@ -69,7 +70,8 @@ impl Tally {
     /// are two if the worker has taken its next task before it has counted the last one.
     pub(crate) fn unended(self) -> u32 {
         let started = self.generation.wrapping_add(self.taken);
-        // In 32 bits, because the generation has fewer than 64.
+        // The difference is cut to 32 bits, because the generation has fewer than 64 bits and
+        // wraps.
         started.wrapping_sub(self.ended()) as u32
     }
 
@@ -105,8 +107,8 @@ impl Record {
         count(&self.taken);
     }
 
-    /// Counts a task that did not run. Called by the slot's worker, or by the caller that took the
-    /// task back.
+    /// Counts a task that did not run. Called by the slot's worker, or by the thread that took the
+    /// task back from the mailbox.
     pub(crate) fn count_unrun(&self) {
         // ORDERING: L1: counted after the task was counted as expired or discarded.
         self.ended[Ended::Discarded as usize].fetch_add(1, Ordering::SeqCst);

@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 pub(crate) const DELAY: &str = "lazypool_task_start_delay_seconds";
 pub(crate) const DURATION: &str = "lazypool_task_duration_seconds";
 
-/// The histograms of one label.
+/// The histograms of one label in one recorder.
 struct Histograms {
-    /// The address of the recorder that they belong to. A recorder that is installed later has
-    /// another.
+    /// The address of the recorder that the histograms belong to. A recorder that is installed
+    /// later has a different address.
     recorder: usize,
     label: Option<&'static str>,
     delay: Histogram,
@@ -45,12 +45,12 @@ fn address(recorder: &dyn Recorder) -> usize {
     std::ptr::from_ref(recorder).cast::<()>().addr()
 }
 
-/// A pool's histograms by label. They are kept because a lookup in a recorder takes longer than many
-/// tasks do. Places are filled from the front, and read without a lock.
+/// A pool's histograms by recorder and label. They are kept because a lookup in a recorder takes
+/// longer than many tasks do. Places are filled from the front, and read without a lock.
 pub(crate) struct Series([OnceLock<Histograms>; KEPT]);
 
-/// The number of labels that are kept. Further labels are looked up each time: a program may make
-/// up labels as it goes.
+/// The highest number of pairs of a recorder and a label that are kept. There is a limit because a
+/// program may make up labels as it runs. Any other pair is looked up at each task.
 const KEPT: usize = 64;
 
 impl Default for Series {
@@ -66,8 +66,9 @@ impl Series {
         metrics::with_recorder(|recorder| {
             let register = || Histograms::register(recorder, pool, label);
             for place in &self.0 {
-                // Not by `get_or_init`: the recorder is user code, and must not get back to this
-                // place while it is being initialized.
+                // `get_or_init` is not used, because the recorder is user code. If it waited for
+                // another task, that task's worker could come to the same place, and wait for this
+                // initialization.
                 if place.get().is_none() {
                     // Another worker may have filled the place first, for another label.
                     let _ = place.set(register());

@@ -1,17 +1,17 @@
-//! The threads of a pool: their start, and how they join each other.
+//! The threads of a pool: how they are started, and how they join each other.
 //!
 //! Each thread joins the threads of its pool that ended before it. So at most one ended thread is
-//! left to be joined, however many workers come and go. It works in three steps:
+//! left to be joined, however many workers come and go. This takes three steps:
 //!
 //! 1. A worker that leaves its slot puts its `Thread` on the pool's list of ended threads.
-//! 2. The last thread-local destructor of a thread takes the threads off the list whose own last
-//!    destructor has run. Then it marks itself as one of those. Both are done under the list's
-//!    lock, so of two threads exactly one joins the other.
-//! 3. It joins the threads it took.
+//! 2. In its last thread-local destructor, a thread removes from the list all threads that have
+//!    marked themselves as gone. Then it marks itself as gone. It holds the list's lock for both.
+//!    So two threads never join each other.
+//! 3. The thread joins the threads that it has removed.
 //!
-//! No destructor of a task's thread-local value runs after step 2, so none waits for another
-//! thread. Only values that C code keeps for a thread (`pthread_key_create`) may be destroyed
-//! later. A join waits for that.
+//! Destructors of the tasks' thread-local values run before step 2. So none of them waits for a
+//! join, and step 3 waits for none of them. Only thread-specific data of C code
+//! (`pthread_key_create`) may be destroyed later. A join waits for that.
 
 use crate::sync::{fork, lock, thread, Arc, Mutex};
 use crate::work::panics::contain;
@@ -29,7 +29,7 @@ pub(crate) struct Thread {
     alive: Arc<()>,
 }
 
-/// The first thread-local value of a thread, which systems drop last.
+/// The first thread-local value that a thread initializes. Platforms drop it last.
 struct Last {
     alive: Arc<()>,
     ended: EndedThreads,

@@ -39,7 +39,8 @@ pub fn value_of<F, R>(served: impl Future<Output = Result<Handle<R>, Refused<F>>
     block_on(handle.expect("room")).expect("a value")
 }
 
-/// Returns the outcome of a handle, which a thread joins or polls as a future: turns 0 to 2.
+/// Returns the outcome of a handle. By `turn`, joins the handle, polls it as a future, or joins it
+/// with a limit.
 pub fn outcome_of<R>(handle: Handle<R>, turn: u64) -> Result<R, TaskError> {
     match turn % 3 {
         0 => handle.join(),

@@ -40,8 +40,8 @@ pub use pools::*;
 /// How long a condition may take before a test fails. Far longer than any healthy run needs.
 pub const LIMIT: Duration = limit(30);
 
-/// A stack size that no system can give to a thread. On 32 bits: one that is left in no process
-/// whose memory is in use.
+/// A stack size that no system can give to a thread. On 32-bit systems, a process whose memory is
+/// in use does not have that much address space left.
 pub const IMPOSSIBLE_STACK: usize = if cfg!(target_pointer_width = "64") {
     (1_u64 << 46) as usize
 } else {

@@ -112,7 +112,7 @@ impl Job {
 pub struct Queue {
     pub s: Settings,
     pub con: Connection,
-    /// The name of `jobs.lua` in the server.
+    /// The SHA-1 digest by which the server knows `jobs.lua`.
     script: String,
     /// The time from which this connection may claim jobs whose consumer has died.
     claim_at: Instant,

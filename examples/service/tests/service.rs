@@ -303,8 +303,8 @@ fn sigterm_names_the_stragglers_and_answers_for_them() {
     assert_eq!((answer.status, answer.close), (503, true));
 }
 
-/// A client that sends the first byte of a request and stops does not hold up the end. It takes
-/// `linger`, and a second for the last answers.
+/// A client that sends the first byte of a request and stops does not hold up the service's end.
+/// The end takes `linger`, and a second for the last answers.
 #[test]
 fn sigterm_ends_it_although_a_client_sends_one_byte() {
     let service = start("linger = \"100ms\"", "max_workers = 1");
@@ -490,7 +490,7 @@ fn help_and_log_name_the_routes() {
             assert!(line.is_some_and(|l| l.ends_with(what)), "{route}: {text}");
         }
     }
-    // Each of the sums is one.
+    // Each route that is listed exists, and its example query is valid.
     let pool = "max_workers = 2\nqueue_capacity = 64";
     let service = start("deadline = \"60s\"", pool);
     for (route, _) in service::app::ROUTES {

@@ -4,15 +4,16 @@ use super::node::WaitNode;
 use crate::parts::backoff::Backoff;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The state of the task whose id is in the word. The word is zero if there is no task, or if the
-/// task's outcome is being delivered.
+/// The state of the task whose id is in the word. The word is zero while the worker runs no task
+/// with a waiter, and while such a task's outcome is being delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum DecisionState {
-    /// The task runs, and its caller or handle waits for the outcome.
+    /// The task runs. Its caller has not left, and its handle has not cancelled it.
     Running = 1,
-    /// The worker is reading the caller's node, or a thread that leaves is storing its deadline.
-    /// Both take a few instructions.
+    /// The worker is reading the deadline in the caller's node, or a thread that leaves the task is
+    /// storing its deadline. A thread that waits for the end of this state waits for a few
+    /// instructions.
     Pinned = 2,
     /// The caller has left, or the handle has cancelled the task.
     Abandoned = 3,
@@ -63,7 +64,8 @@ impl Decision {
 
     /// Returns `true` if the running task's caller has left, or its handle has cancelled the task.
     pub(crate) fn is_abandoned(&self) -> bool {
-        // ORDERING: C2: acquires the deadline. A reader that is too early looks again.
+        // ORDERING: C2: acquires the deadline. A reader that misses the step finds it the next
+        // time.
         self.word.load(Ordering::Acquire) & STATE == DecisionState::Abandoned as u64
     }
 
@@ -95,8 +97,9 @@ impl Decision {
     /// Changes the word to `to` if the task is `Running`. Returns `false` otherwise.
     fn step(&self, task_id: u64, to: u64) -> bool {
         let running = word(task_id, DecisionState::Running);
-        // ORDERING: C1, C2: comes after the worker has read what it needs of the node. Acquires all
-        // that the caller did before it left. The outcome is published by `done`, not here.
+        // ORDERING: C1, C2: a thread that leaves acquires that the worker has read what it needs of
+        // the node. A worker that loses acquires all that the thread did before it left. The
+        // outcome is published by `done`, not here.
         (self.word)
             .compare_exchange(running, to, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
@@ -105,21 +108,22 @@ impl Decision {
     /// Clears the word after an abandoned task has ended.
     pub(crate) fn forget(&self, task_id: u64) {
         self.await_left(task_id);
-        // Relaxed: no thread acts on it.
+        // Relaxed: a thread that reads the zero relies on no other data.
         self.word.swap(0, Ordering::Relaxed);
     }
 
-    /// Waits for a caller that is between `Pinned` and `Abandoned`.
+    /// Waits while a thread that leaves the task is between `Pinned` and `Abandoned`.
     fn await_left(&self, task_id: u64) {
         let mut backoff = Backoff::default();
-        // ORDERING: C2: acquires the deadline that the caller has stored.
+        // ORDERING: C2: acquires the deadline that the leaving thread has stored.
         while self.word.load(Ordering::Acquire) == word(task_id, DecisionState::Pinned) {
             backoff.wait();
         }
     }
 
-    /// Pins the word of a running task. The worker pins it to read the deadline, and a thread pins
-    /// it to leave the task.
+    /// Pins the word of a running task. The worker does this to read the deadline, and a thread
+    /// that leaves the task does it to store its deadline. Returns `false` if the word is not
+    /// `Running`.
     fn pin(&self, task_id: u64) -> bool {
         self.step(task_id, word(task_id, DecisionState::Pinned))
     }
@@ -146,9 +150,9 @@ impl Decision {
     }
 
     /// Leaves a running task, and stores `deadline` for the task to read. A caller stores its own
-    /// deadline. A handle that cancels the task stores zero, and so does the worker on behalf of a
-    /// handle. Returns `false` if the task has not started, is just reading its deadline, has been
-    /// left before, or if its outcome is being delivered.
+    /// deadline. A handle that cancels the task stores zero. So does a worker that leaves the task
+    /// on behalf of a handle. Returns `false` if the task has not started, is currently reading its
+    /// deadline or has been left before. Also returns `false` if the outcome is being delivered.
     #[must_use]
     pub(crate) fn leave(&self, task_id: u64, deadline: u64) -> bool {
         let leaves = self.pin(task_id);

@@ -19,14 +19,16 @@
 //! | `Abandoned(t)` | zero | worker, at the end | it has dropped the outcome, or passes it to a handle that still exists |
 //! | `Running(t)` | `Pinned(t)` and back | worker, in `task::deadline` | it reads the deadline in the node; a caller that wants to leave waits for that |
 //!
-//! The id `t` is unique to the task: it is the slot's generation, or the queue position with a bit
-//! of its own. So a caller that reads the word of a slot that runs another task by now can tell. A
-//! caller that loses the first race finds its id in the word, or `done`, within a few instructions
-//! of the worker. A caller that loses the second race finds `done`.
+//! The id `t` is unique to the task: it is the slot's generation, or the queue position with a
+//! flag. So a caller can tell whether the word still belongs to its own task, or the slot now runs
+//! another task. A caller that loses the first race waits until it finds its id in the word, or
+//! finds `done`. The worker needs only a few instructions until then. A caller that loses the
+//! second race waits for `done`.
 //!
-//! **The clock** is read only after the task has been handed over, while a worker can already run
-//! it. So reading it costs the caller nothing. For this reason the deadline is in the node and not
-//! in the task.
+//! **The clock.** If the limit of a call is a duration, the caller reads the clock only after it
+//! has handed the task over, when a worker can already run it. So reading the clock does not delay
+//! the task. For this reason the deadline is in the node and not in the task. (A submitter's own
+//! deadline or `min_remaining` needs the clock earlier.)
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|

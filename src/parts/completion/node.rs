@@ -27,13 +27,14 @@ const DONE: u32 = 3;
 /// The handle is gone, and the worker frees the node. Only a node on the heap gets here.
 const GONE: u32 = 4;
 
-/// The distance between two words that share no cache line, wherever the node lies.
+/// A distance at which two words cannot share a cache line, whatever the address of the node.
 const LINE: usize = align_of::<CachePadded<u8>>();
 
 /// A flag in `worker_slot`: the handle has cancelled its task. Set only in a node on the heap.
 const CANCELLED: u32 = 1 << 31;
-/// A flag in `worker_slot`: the handle leaves. The worker takes this flag as a hint. It does not
-/// look at `done` instead, because that would take the cache line away from a waiting thread.
+/// A flag in `worker_slot`: the handle has left, or is about to. The worker takes this flag as a
+/// hint. It does not read `done` instead, because that would take the cache line away from a
+/// waiting thread.
 const LEAVES: u32 = 1 << 30;
 
 /// How a wait has ended.
@@ -73,8 +74,9 @@ pub(crate) struct WaitNode {
     /// uses. `CachePadded` would do that, too, but the allocator takes longer for memory of a large
     /// alignment.
     _apart: [u8; LINE - size_of::<u32>()],
-    /// A worker's slot number, plus one, or zero. On the stack, it is the worker that took the task
-    /// from the queue. On the heap, it is the worker that runs the task.
+    /// A worker's slot number plus one, or zero until a worker stores its number. In a node on the
+    /// stack, only a worker that takes the task from the queue stores it. In a node on the heap,
+    /// the worker that starts the task stores it. The two highest bits are flags.
     worker_slot: AtomicU32,
     /// Owned by the caller or handle in `WAITING`, and by the worker in `TAKING`.
     wake_up: UnsafeCell<Option<WakeUp>>,
@@ -129,8 +131,8 @@ impl WaitNode {
     /// which worker's decision to read.
     ///
     /// # Safety
-    /// `this` is the node of a caller that waits for this call before it leaves. It is the only
-    /// call for the node.
+    /// `this` is the node of a caller that does not leave before this call. This is the only call
+    /// for the node.
     pub(crate) unsafe fn publish_slot(this: *const Self, slot: usize) {
         // SAFETY: by this function's contract, the node is alive until the store below.
         let told = unsafe {
@@ -142,7 +144,7 @@ impl WaitNode {
     }
 
     /// Returns the slot of the worker that has taken the caller's task from the queue. Returns
-    /// `None` while no worker has.
+    /// `None` until that worker has published the slot.
     pub(crate) fn worker_slot(&self) -> Option<usize> {
         // ORDERING: C3: acquires that the decision has been started.
         let told = self.worker_slot.load(Ordering::Acquire);
@@ -160,8 +162,8 @@ impl WaitNode {
     }
 
     /// Marks the handle's task as cancelled. If a worker has started the task, returns that
-    /// worker's slot. Otherwise the worker that starts the task finds the mark, and leaves the
-    /// decision on behalf of the handle.
+    /// worker's slot. If not, returns `None`. The worker that starts the task later finds the mark,
+    /// and calls [`Decision::leave`](super::Decision::leave) on behalf of the handle.
     pub(crate) fn cancel(&self) -> Option<usize> {
         // ORDERING: C3: acquires that the decision has been started. Releases what the handle did
         // before.
@@ -210,7 +212,7 @@ impl WaitNode {
     fn park(&self, deadline: &Deadline) -> Waited {
         // Relaxed: only this thread sets `PARKED`, and the loop below looks for `DONE`.
         if self.done.load(Ordering::Relaxed) == WAITING {
-            // SAFETY: this thread is the caller, and the state is `WAITING`.
+            // SAFETY: this thread is the caller or the handle, and the state is `WAITING`.
             unsafe { self.replace(Some(WakeUp::Thread(thread::current()))) };
             // A failure means `DONE`, which the loop reads again.
             let _ = self.set_parked();
@@ -245,16 +247,17 @@ impl WaitNode {
     }
 
     /// Tells the caller or handle that its outcome is there. Returns the waker that the calling
-    /// thread must wake; and `true` if the handle is gone, so that the calling thread must free the
-    /// node. Otherwise the calling thread must not touch the node again.
+    /// thread must wake, if there is one. Also returns whether the handle is gone. If it is, the
+    /// calling thread must free the node. If not, the calling thread must not touch the node again.
     ///
     /// # Safety
     /// `this` is the node of a caller that still waits, or of a handle. Its outcome is written.
     /// This is the only call for the node.
     pub(crate) unsafe fn release(this: *const Self) -> (Option<Waker>, bool) {
-        // SAFETY: a caller leaves its node, and a handle frees its node, only after `DONE`: either
-        // that side has lost the decision, or the task was taken out and never started. So the node
-        // is alive until the step below that sets `DONE`, or that finds `GONE`.
+        // SAFETY: a caller that still waits leaves its node only after `DONE`. It has lost the
+        // decision, or its task was taken out and never started. A handle frees its node only if it
+        // finds `DONE`. So the node is alive until the step below that sets `DONE`, or that finds
+        // `GONE`.
         let node = unsafe { &*this };
         node.alive.touch();
         let done: *const AtomicU32 = &node.done;
@@ -298,17 +301,18 @@ impl WaitNode {
         matches!(self.done.load(Ordering::Acquire), TAKING | DONE)
     }
 
-    /// Returns `true` if the handle is gone. The worker calls this. After `false`, the handle may
-    /// still leave at any time.
+    /// Returns `true` if the handle has left or is leaving. The worker calls this. After `false`,
+    /// the handle may still leave at any time.
     pub(crate) fn is_gone(&self) -> bool {
-        // Relaxed: a hint. The end of the task reads `done`, and acquires.
+        // Relaxed: a hint. At the end of the task, `release` reads `done` with Acquire.
         self.worker_slot.load(Ordering::Relaxed) & LEAVES != 0
     }
 
-    /// Takes the wake-up back.
+    /// Takes the wake-up back. Returns `None` if no wake-up is stored, or if the worker has claimed
+    /// it.
     pub(super) fn retract(&self) -> Option<WakeUp> {
-        // Relaxed: only this thread sets `PARKED`. A load first, because it costs less than a
-        // failed step.
+        // Relaxed: only this thread sets `PARKED`. The load comes first, because it costs less than
+        // a compare-and-swap that fails.
         if self.done.load(Ordering::Relaxed) != PARKED {
             return None;
         }
@@ -337,14 +341,14 @@ impl WaitNode {
         if self.set_parked() {
             return false;
         }
-        // SAFETY: as above. The worker has set `DONE` and not touched the wake-up, because `PARKED`
-        // was not set.
+        // SAFETY: `PARKED` was not set, so the worker has set `DONE` without touching the wake-up.
+        // The wake-up still belongs to this thread.
         let _unused = unsafe { self.replace(None) };
         true
     }
 
-    /// Leaves the node for good. Returns the stored wake-up; and `true` if the calling thread must
-    /// free the node.
+    /// Leaves the node for good. Returns the stored wake-up, if there is one. Also returns `true`
+    /// if the calling thread must free the node.
     ///
     /// # Safety
     /// `this` is the node of a handle, and this is its last use.

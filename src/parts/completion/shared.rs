@@ -4,9 +4,9 @@
 //! It holds the [`WaitNode`] and the outcome. The task owns the outcome until the task ends, writes
 //! the outcome, and releases the waiter. From then on the waiter owns it.
 //!
-//! On the heap it also holds the closure, which the task's side takes out or drops. The side that
-//! leaves last frees the memory. A handle that finds `DONE` is the last side. A task's side that
-//! finds `GONE` is the last side.
+//! On the heap it also holds the closure, which the task's side takes out before the task ends. The
+//! side that leaves last frees the memory. A handle's side that finds `DONE` is the last side. A
+//! task's side that finds `GONE` is the last side.
 
 use super::node::{WaitNode, Waited, WakeUp};
 use crate::parts::deadline::Deadline;
@@ -34,7 +34,8 @@ impl<O, X> Shared<O, X> {
         }
     }
 
-    /// Writes the outcome for the waiter. Returns the waiter, which the caller then releases.
+    /// Writes the outcome for the waiter. Returns the waiter, which the calling thread must
+    /// release.
     ///
     /// # Safety
     /// `this` is alive until the waiter is released. This is the only call for the task, made by
@@ -70,8 +71,9 @@ type Closure<F> = UnsafeCell<Option<F>>;
 #[derive(Debug)]
 pub(crate) struct TaskSide<F, O>(NonNull<Shared<O, Closure<F>>>);
 
-/// The handle's side, which does not know the type of the closure. Its drop leaves the shared
-/// memory. An outcome that was not taken is dropped with the memory, by the side that leaves last.
+/// The handle's side. It does not know the type of the closure. A drop of this side ends its use of
+/// the shared memory. The side that leaves last frees the memory, and drops the outcome if it was
+/// not taken.
 #[derive(Debug)]
 pub(crate) struct HandleSide<O>(NonNull<Shared<O, dyn Any>>);
 
@@ -105,7 +107,7 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
         node
     }
 
-    /// Calls `look` with the closure, which has not been taken.
+    /// Calls `look` with the closure. Panics if the closure has been taken.
     pub(crate) fn peek<T>(&self, look: impl FnOnce(&F) -> T) -> T {
         // SAFETY: only this side touches the closure.
         let closure = (self.shared().more).with(|closure| unsafe { (*closure).as_ref() });
@@ -119,7 +121,7 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
         closure.expect("a task starts, or is dropped, once")
     }
 
-    /// Ends the task, whose closure has been taken: writes the outcome.
+    /// Ends the task by writing its outcome. The closure must have been taken.
     pub(crate) fn end(self, outcome: Option<O>) -> Answered {
         // SAFETY: the memory is alive until this side is released, and this call consumes this
         // side.
@@ -134,7 +136,7 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
     /// a waker.
     pub(crate) fn give_back(mut self) -> F {
         let closure = self.take();
-        // There is no outcome either, so this only lets go of the node.
+        // There is no outcome and no waker, so this only ends the task's use of the node.
         drop(self.end(None).release());
         closure
     }
@@ -159,8 +161,9 @@ impl<O> HandleSide<O> {
     /// Waits until the outcome is there. Returns `false` if the deadline passes first.
     pub(crate) fn wait(&mut self, deadline: &Deadline, parallel: bool) -> bool {
         drop(self.retract());
-        // The task's end may have taken the waker of an earlier poll. Then the worker wakes that
-        // waker, and does not unpark this thread. So this thread must not park.
+        // The worker may be taking the waker of an earlier poll (`TAKING`). It then wakes that
+        // waker and does not unpark this thread, so this thread must not park. `has_outcome` finds
+        // this state.
         let node = self.node();
         let is_done = node.has_outcome() || node.wait(deadline, parallel) != Waited::Expired;
         if !is_done {
@@ -207,7 +210,8 @@ pub(crate) struct Answered {
 impl Answered {
     /// Releases the waiter. Returns the work that is left, which is user code.
     pub(crate) fn release(self) -> Remains {
-        // SAFETY: by the contract of `Shared::answer`, which made this value; it is consumed here.
+        // SAFETY: by the contract of `Shared::answer`, which made this value. This call consumes
+        // it.
         let (waker, is_last) = unsafe { WaitNode::release(self.node) };
         let shared = self.shared.filter(|_| is_last);
         // SAFETY: the memory comes from `Box::leak`, and both sides have left it.

@@ -96,7 +96,8 @@ fn a_caller_waits_for_its_outcome_or_its_deadline() {
     assert_eq!(node.wait(&Deadline::never(), false), Waited::Done);
 }
 
-/// Checks by its wake-up that a wait had stored one before its deadline passed.
+/// A wait that was told to park stores its wake-up before it checks the deadline. So `release`
+/// unparks this thread even though the wait has expired.
 #[test]
 fn a_wait_parks_at_once_where_it_was_told_to() {
     WaitNode::park_next_time();
@@ -111,7 +112,7 @@ fn a_wait_parks_at_once_where_it_was_told_to() {
     assert!(start.elapsed() < Duration::from_secs(10), "not woken");
 }
 
-/// Raising `done` is the worker's last access. A later one would be a use of freed memory.
+/// Raising `done` is the worker's last access. A later access would be a use of freed memory.
 #[test]
 fn a_node_may_go_once_its_caller_is_released() {
     struct At(*const WaitNode);
@@ -123,7 +124,7 @@ fn a_node_may_go_once_its_caller_is_released() {
             s.spawn(move || {
                 let node = WaitNode::new(None);
                 tell.send(At(&node)).expect("a worker");
-                // In every other round the thread spins; otherwise it parks soon.
+                // In every other round the thread spins first. In the others it parks soon.
                 let done = node.wait(&Deadline::never(), round % 2 == 0);
                 assert_ne!(done, Waited::Expired);
             });
@@ -201,8 +202,9 @@ impl Sent {
     }
 }
 
-/// A handle leaves while the worker ends its task: no reference to the node outlives it. For Miri, under
-/// which a handle that has left the node yields, so that the worker frees it before `leave` returns.
+/// A handle leaves while the worker ends its task. No reference to the node may outlive the node.
+/// This test is for Miri. Under Miri, a handle that has left the node yields, so that the worker
+/// frees the node before `leave` returns.
 #[test]
 fn a_handle_may_go_while_the_worker_frees_the_node() {
     for round in 0..cut(6_000) {

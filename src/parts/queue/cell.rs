@@ -100,8 +100,8 @@ impl<T> CellAt<'_, T> {
         taken(from, to);
     }
 
-    /// Reads the cell's stamp, as [`CellAt::see`] does, for a submission that is refused or waits
-    /// if there is no space.
+    /// Reads the cell's stamp as [`CellAt::see`] does, but in the order that P5 needs. Submissions
+    /// use this before they are refused or wait because there is no space.
     #[inline]
     pub(super) fn see_space(&self) -> u64 {
         // ORDERING: P5: read after this thread has joined the line.
@@ -112,8 +112,9 @@ impl<T> CellAt<'_, T> {
     #[inline]
     #[must_use]
     pub(super) fn hold(&self) -> bool {
-        // ORDERING: M1: acquires the task. loom takes a `SeqCst` load for one only if all values that
-        // it may read were stored by `SeqCst` steps.
+        // ORDERING: M1: acquires the task. Models use `SeqCst`, because loom treats a later
+        // `SeqCst` load of the stamp as such only if all values that the load may read were stored
+        // by `SeqCst` steps.
         let success = if cfg!(lazypool_loom) {
             Ordering::SeqCst
         } else {
@@ -171,7 +172,7 @@ impl<T> CellAt<'_, T> {
     /// Takes the task out of the middle of the queue, and leaves the cell dead.
     ///
     /// # Safety
-    /// As [`CellAt::read`].
+    /// The contract is that of [`CellAt::read`].
     pub(super) unsafe fn take(&self) -> T {
         // SAFETY: by this function's contract.
         let task = unsafe { self.read() };

@@ -4,12 +4,12 @@
 //! space for one task and a stamp: the position that it serves, and a [state](CellState). A push
 //! reserves a position by moving `tail`, then fills the cell. A thread that wants to take a task
 //! first *holds* its cell. A pop holds the cell at `head`, and until it is done no other thread
-//! moves `head`. A caller or a canceller holds any cell, and leaves it *dead* when it takes the
+//! moves `head`. A caller or a canceller may hold any cell, and leaves it *dead* when it takes the
 //! task. So every queued task can be taken out by one compare-and-swap of its stamp.
 //!
 //! A pop moves `head` after it has read the task. So all cells that `head` has passed are empty,
 //! and a push need not look at a stamp. A dead cell keeps its place until it is the oldest. Then
-//! the next pop moves `head` past it, or the next push that finds the queue full.
+//! the next pop, or the next push that finds the queue full, moves `head` past it.
 //!
 //! Two flags are in `tail`:
 //!
@@ -58,9 +58,9 @@ pub(crate) struct Queue<T> {
     capacity: u64,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
-    /// A value of `head` that a push has read. `head` may have moved on since. All cells before
-    /// this position have been read. A push that finds space by this value touches neither a stamp
-    /// nor the cache line of `head`, which pops write. Only pushes touch this field.
+    /// A value of `head` that a submission has read. `head` may have moved on since. The tasks
+    /// before this position have left their cells. A push that finds space by this value reads
+    /// neither a stamp nor `head`, whose cache line pops write. Only submissions use this field.
     head_seen: CachePadded<AtomicU64>,
     /// The first value of `tail`, without flags.
     origin: u64,
@@ -94,7 +94,7 @@ pub(crate) enum Popped {
 }
 
 impl<T> Queue<T> {
-    /// Creates a queue of at most `capacity` tasks (at least one), which is asleep.
+    /// Creates a queue that is asleep, for at most `capacity` tasks. `capacity` is at least one.
     pub(crate) fn new(capacity: usize) -> Self {
         Self::starting_at(0, capacity)
     }
@@ -134,8 +134,7 @@ impl<T> Queue<T> {
     /// Returns `head`, which every pop moves.
     #[inline]
     pub(crate) fn load_head(&self) -> u64 {
-        // ORDERING: P2: two equal readings around a look at other words prove that nothing was
-        // popped in between.
+        // ORDERING: P2: two equal readings prove that nothing was popped in between.
         self.head.load(Ordering::SeqCst)
     }
 
@@ -143,7 +142,7 @@ impl<T> Queue<T> {
     fn see_head(&self) -> u64 {
         let head = self.load_head();
         if self.load_head_seen() != head {
-            // ORDERING: M1: releases that the cells that `head` has passed were read.
+            // ORDERING: M1: releases to other pushes that the cells before `head` were read.
             self.head_seen.store(head, Ordering::Release);
         }
         head
@@ -151,7 +150,7 @@ impl<T> Queue<T> {
 
     #[inline]
     fn load_head_seen(&self) -> u64 {
-        // ORDERING: M1: acquires that those cells were read. An older value is right, too.
+        // ORDERING: M1: acquires that the cells before this position were read. It may be outdated.
         self.head_seen.load(Ordering::Acquire)
     }
 
@@ -178,16 +177,16 @@ impl<T> Queue<T> {
     /// Adds the task at `tail`. Returns `false` if another push was first or a flag has been set.
     ///
     /// # Safety
-    /// `tail` was returned by this queue's [`Queue::room`]: there was space, by a `head` that this
-    /// thread has read (M1). Nothing else tells this thread that the cell's last task was read.
+    /// `tail` has passed the checks of [`Queue::room`]: there was space by a `head` that this
+    /// thread read (M1). Only that read proves that the cell's previous task has been moved out.
     #[inline]
     #[must_use]
     pub(crate) unsafe fn push_at(&self, tail: u64, task: &mut Option<T>) -> bool {
         assert!(task.is_some(), "a task to push");
         // ORDERING: P1, P3, P4: announces the task before this thread looks for an idle worker, and
-        // reads the flag of its group. Fails if the last worker has set `ASLEEP`. Success proves
-        // that there is space: `tail` has not moved since it was compared with `head`, which only
-        // grows, and has no flag.
+        // before it reads the flag of the task's group. Fails if a flag of `tail` has been set.
+        // Success proves that there is space: `tail` has not moved since it was compared with
+        // `head`, and `head` only grows.
         let next = tail.wrapping_add(STEP);
         let reserved = self
             .tail
@@ -281,7 +280,8 @@ impl<T> Queue<T> {
     pub(crate) fn try_pop_ready(&self, place: &mut Option<T>) -> Option<u64> {
         let head = self.load_head();
         let at = self.at(head);
-        // Look only once: a second look would keep this worker in step with a pusher.
+        // Look only once. A worker that looked again would stay close behind the pushing thread,
+        // and the two would contend for the cache line of one cell after another.
         let seen = at.see();
         if !at.is_filled(seen) {
             return None;
@@ -314,7 +314,7 @@ impl<T> Queue<T> {
                 }
                 skips -= 1;
             } else if seen == at.stamp(CellState::Held) {
-                // Another thread holds the cell. A pop is done in a few instructions.
+                // Another thread holds the cell. If it is a pop, it is done in a few instructions.
                 if looks == 0 {
                     return Popped::InProgress;
                 }
@@ -336,7 +336,7 @@ impl<T> Queue<T> {
     fn skip_dead(&self, head: u64) -> bool {
         let at = self.at(head);
         let next = head.wrapping_add(STEP);
-        // ORDERING: M1, P2, P5: as in `try_pop_at`. A push that must not miss space looks here.
+        // ORDERING: M1, P2, P5: as in `try_pop_at`. A push must not miss the space of a dead cell.
         let skipped = at.see_space() == at.stamp(CellState::Dead)
             && (self.head)
                 .compare_exchange(head, next, Ordering::SeqCst, Ordering::Relaxed)
@@ -347,8 +347,8 @@ impl<T> Queue<T> {
         skipped
     }
 
-    /// Returns `true` if the oldest cell is filled. Reads the line that its push writes last, and
-    /// not `tail`, whose line the next push needs.
+    /// Returns `true` if the oldest cell is filled. Reads the cell's stamp, which a push writes
+    /// last, and not `tail`, whose cache line the next push needs.
     #[inline]
     pub(crate) fn is_next_there(&self) -> bool {
         // Relaxed: a hint; `try_pop` looks again.
@@ -365,8 +365,8 @@ impl<T> Queue<T> {
         self.tail.fetch_or(CLOSED, Ordering::SeqCst);
     }
 
-    /// Sets `ASLEEP` for the last worker before it leaves. From then on a task needs a new thread.
-    /// Returns `false`, and sets nothing, if the queue is not empty.
+    /// Sets `ASLEEP`. The last worker calls this before it leaves. From then on a task needs a new
+    /// thread. Returns `false`, and sets nothing, if the queue is not empty.
     #[must_use]
     pub(crate) fn sleep(&self) -> bool {
         loop {
@@ -389,7 +389,7 @@ impl<T> Queue<T> {
 
     /// Clears `ASLEEP`, because a worker has been started.
     pub(crate) fn wake(&self) {
-        // ORDERING: P4: as in `sleep`.
+        // ORDERING: P4: cleared once a worker is registered. Until then, every push fails.
         self.tail.fetch_and(!ASLEEP, Ordering::SeqCst);
     }
 
@@ -402,16 +402,16 @@ impl<T> Queue<T> {
         self.load_tail() & !FLAGS == head
     }
 
-    /// Returns `true` if all places are taken, as long as [`Queue::load_head`] returns `head`. The
-    /// oldest cell may be dead: see [`Queue::is_oldest_there`].
+    /// Returns `true` if all places are taken, provided that [`Queue::load_head`] still returns
+    /// `head` afterwards. The oldest cell may be dead; see [`Queue::is_oldest_there`].
     #[inline]
     pub(crate) fn is_full(&self, head: u64) -> bool {
         self.is_full_by(self.load_tail() & !FLAGS, head)
     }
 
-    /// Returns `true` if the cell at `head` is neither dead nor held. If [`Queue::load_head`] still
-    /// returns `head` afterwards, the cell has not been dead since it was filled. A held cell may
-    /// become dead.
+    /// Returns `true` if the cell at `head` is neither dead nor held. (A held cell may become
+    /// dead.) If [`Queue::load_head`] still returns `head` afterwards, the cell has not been dead
+    /// since it was filled.
     #[inline]
     pub(crate) fn is_oldest_there(&self, head: u64) -> bool {
         let at = self.at(head);
@@ -449,8 +449,8 @@ impl<T> Queue<T> {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl<T> Queue<T> {
-    /// Stores the stamp of a queued task again, as `SeqCst`. For models: loom orders a `SeqCst` load
-    /// only with `SeqCst` stores.
+    /// Stores the stamp of a queued task again, as `SeqCst`. Models call this because loom orders a
+    /// `SeqCst` load only with `SeqCst` stores.
     #[cfg(lazypool_loom)]
     pub(crate) fn stamp_again(&self, position: u64) {
         let at = self.at(position);
@@ -474,7 +474,7 @@ impl<T> Queue<T> {
             .count() as u64
     }
 
-    /// For models, after every thread has ended: asserts that the queue is empty.
+    /// Asserts that the queue is empty. Models call it after every thread has ended.
     pub(crate) fn assert_at_rest(&self) {
         assert!(self.is_empty(), "left in the queue");
     }

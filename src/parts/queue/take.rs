@@ -11,8 +11,8 @@ impl<T> Queue<T> {
     #[must_use]
     pub(crate) fn take(&self, position: u64) -> Option<T> {
         let at = self.at(position);
-        // This waits while another thread holds the cell: that thread may be a shutdown that puts
-        // the task back.
+        // `hold_full` waits while another thread holds the cell, because that thread may put the
+        // task back. A shutdown does so with a task that must run.
         // SAFETY: this thread holds the cell, which was `Full`.
         self.hold_full(position).then(|| unsafe { at.take() })
     }
@@ -48,9 +48,9 @@ impl<T> Queue<T> {
         if is_before(*from, head) {
             *from = head;
         }
-        // ORDERING: P3, P4: this thread takes tasks out because a flag was set, `CLOSED` or a
-        // group's, and reads `tail` after that. A push that moves `tail` later fails, or sees the
-        // flag.
+        // ORDERING: P3, P4: this thread takes tasks out because a flag was set: `CLOSED`, or the
+        // flag of a group. It reads `tail` after that. A push that moves `tail` later fails because
+        // of `CLOSED`, or its thread sees the group's flag.
         let tail = self.tail.load(Ordering::SeqCst) & !FLAGS;
         while is_before(*from, tail) {
             let position = *from;
@@ -71,8 +71,8 @@ impl<T> Queue<T> {
         None
     }
 
-    /// Holds the cell of a position that was pushed. Returns `false` if its task is gone. Waits for
-    /// a push or another owner that is between two steps.
+    /// Holds the cell at `position`, which a push has reserved. Returns `false` if the task there
+    /// is gone. Waits while another thread is between two steps at the cell.
     fn hold_full(&self, position: u64) -> bool {
         let at = self.at(position);
         let mut backoff = Backoff::default();

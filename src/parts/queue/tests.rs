@@ -20,7 +20,7 @@ fn awake_at(first: u64, capacity: usize) -> Queue<Item> {
     queue
 }
 
-/// Returns the position at which tests of the wrap start: two laps before it.
+/// Returns a position two laps before the wrap. Tests of the wrap start there.
 fn before_wrap(capacity: usize) -> u64 {
     0_u64.wrapping_sub(2 * STEP * capacity.next_power_of_two() as u64)
 }
@@ -104,8 +104,8 @@ fn room_is_where_a_push_finds_it_and_ample_where_several_do() {
     }
 }
 
-/// The oldest cell is as a push leaves it that has moved `tail` and not yet written the stamp; then
-/// as a pop or a caller that holds it.
+/// At first, the oldest cell is as it is in the middle of a push, which has moved `tail` and not
+/// yet written the stamp. Later, a thread holds the cell, as a pop or a caller does.
 #[test]
 fn a_pop_reports_a_half_done_step_and_does_not_wait() {
     let queue = awake(4);
@@ -119,7 +119,7 @@ fn a_pop_reports_a_half_done_step_and_does_not_wait() {
     assert!(queue.at(0).hold());
     assert_eq!(queue.try_pop(&mut place), Popped::InProgress);
     assert_eq!(queue.try_pop_ready(&mut place), None);
-    // SAFETY: this test holds the cell since the step above, and the task is in it.
+    // SAFETY: this test has held the cell since the step above, and the task is in it.
     unsafe { queue.at(0).write(CellState::Held, CellState::Full) };
     assert_eq!(queue.try_pop_ready(&mut place), Some(0));
     assert_eq!(place, Some(item(7)));
@@ -156,7 +156,7 @@ fn a_dead_cell_keeps_its_place_until_it_is_the_oldest() {
         assert!(take(&queue, at[1]).is_none(), "taken once");
         assert!(is_full(&queue), "an older task is queued before it");
         assert_eq!(push(&queue, 3), Err(NotPushed::Full));
-        // The oldest task leaves: there is space at once, for two tasks.
+        // The oldest task is taken out. The two oldest cells are now dead, and count as space.
         assert_eq!(take(&queue, at[0]), Some(0));
         assert!(!is_full(&queue));
         assert!(take(&queue, at[0]).is_none());
@@ -269,8 +269,8 @@ fn an_empty_queue_falls_asleep_and_takes_nothing_until_it_is_woken() {
     assert_eq!(push(&queue, 2), Err(NotPushed::Closed));
 }
 
-/// Two producers and two consumers, and tasks taken out of the middle. Each task ends in one place,
-/// and the bound holds.
+/// Two producers and two consumers share a queue, and the producers take tasks out of its middle.
+/// Each task ends exactly once, and in the end the queue has all its space.
 #[test]
 fn loses_and_doubles_nothing() {
     const EACH: usize = cut(20_000) as usize;

@@ -8,15 +8,16 @@ impl<T, R> Slot<T, R> {
     // ---- retirement -------------------------------------------------------------
 
     /// Puts the worker of a popped entry of the ready ring on the bench, by clearing `LISTED`.
-    /// Returns `true` if the worker is idle, and so is on the bench from now on. The caller is the
-    /// cleaner, which has counted the worker as benched before.
+    /// Returns `true` if the worker is idle, and so is on the bench from now on. The cleaner calls
+    /// this after it has counted the worker as benched.
     #[must_use]
     pub(crate) fn bench(&self) -> bool {
         self.update(|word| Some(word.without(LISTED)))
             .is_some_and(Word::is_idle)
     }
 
-    /// Tells an idle worker to end. If `benched`, tells it only if it is still on the bench.
+    /// Tells an idle worker to end. If `benched`, does so only if the worker is still on the bench.
+    /// Returns a claim, which says whether the caller must unpark the worker.
     #[must_use]
     pub(crate) fn retire(&self, benched: bool) -> Option<Claim> {
         let may = |word: Word| word.is_idle() && (word.is_benched() || !benched);
@@ -47,16 +48,17 @@ impl<T, R> Slot<T, R> {
     /// Stores the new thread, which waits for its first order.
     ///
     /// # Safety
-    /// The caller has begun the start (`Held` from `Free`), and the new thread does not touch
-    /// `self.thread` before the caller has published that order.
+    /// The caller has begun the start (`Held` from `Free`). The new thread does not touch
+    /// `self.thread` before the caller has published the thread's first order.
     pub(crate) unsafe fn set_thread(&self, thread: thread::Thread) {
         // SAFETY: by this function's contract, no other thread touches the handle now.
         self.thread.with_mut(|t| unsafe { *t = Some(thread) });
     }
 
-    /// Ends the worker's start. Returns `true` if the worker has no order, or has the order to look
-    /// at the queue. Then it calls `count` before another thread can see the end of the start.
-    /// Returns `None` if a caller is just taking its task back: the worker must try again.
+    /// Ends the worker's start. Returns `Some(true)` if the worker's order is to look at the queue.
+    /// In that case, calls `count` before another thread can see the end of the start. Returns
+    /// `None` if another thread changes the word at the same time, as a waiter does that takes its
+    /// task back. The worker must then try again.
     ///
     /// # Safety
     /// The caller is the slot's worker, which is starting.
@@ -69,9 +71,9 @@ impl<T, R> Slot<T, R> {
         if searches {
             count();
         }
-        // While the worker searches, other threads may only clear `LISTED`, so the word may have
-        // changed. In any other state a change of the word may be a new order, so the word must be
-        // the one that was read.
+        // While the worker is `Searching`, other threads can only clear `LISTED`. So the start may
+        // end even if the word has changed since it was read. In any other state, a change of the
+        // word may be a new order. So the start ends only if the word has not changed.
         self.update(|now| (searches || now == word).then(|| now.without(STARTING)))?;
         Some(searches)
     }

@@ -36,7 +36,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// The claim on a worker that is awake: a new one, or one whose task was taken back.
+    /// The claim on an awake worker: a new worker, or a worker whose task was taken back.
     pub(crate) const AWAKE: Self = Self { parked: false };
 
     const fn of(before: Word) -> Self {
@@ -75,8 +75,8 @@ pub(crate) struct Slot<T, R> {
     thread: UnsafeCell<Option<thread::Thread>>,
 }
 
-// SAFETY: only the thread that the status word makes their owner touches the mailbox and the thread
-// handle; see the module's doc.
+// SAFETY: the status word says which thread owns the mailbox and the thread handle, and no other
+// thread touches them; see the module's doc.
 unsafe impl<T: Send, R: Sync> Sync for Slot<T, R> {}
 
 impl<T, R> Slot<T, R> {
@@ -116,9 +116,9 @@ impl<T, R> Slot<T, R> {
             .map_err(Word)
     }
 
-    /// Takes a step of the word's only owner, and adds `more` to the word. Returns the word before
-    /// the step. This is an addition and not a store, because other threads may clear `LISTED` at
-    /// the same time.
+    /// Takes a step for the only thread that may change the state now, and adds `more` to the word.
+    /// Returns the word before the step. This is an addition and not a store, because other threads
+    /// may clear `LISTED` at the same time.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn shift(&self, from: State, to: State, more: u64) -> Word {
@@ -232,7 +232,7 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Gives the worker its order by a step to the state `to`, and wakes the worker if it sleeps.
-    /// Adds `more` to the word. Returns the word before.
+    /// Adds `more` to the word. Returns the word before the step.
     ///
     /// # Safety
     /// The caller holds the slot by this claim (`Held`).
@@ -242,8 +242,8 @@ impl<T, R> Slot<T, R> {
         // The thread handle is cloned before the step. After the step the worker may end, and
         // another thread may take the slot.
         let sleeper = if claim.parked {
-            // SAFETY: only a spawner that holds the slot writes the handle. The claim has acquired
-            // the spawner's later step.
+            // SAFETY: only a spawner that holds the slot writes the handle. The spawner then takes
+            // a step, and the claim has acquired that step.
             self.thread.with(|t| unsafe { (*t).clone() })
         } else {
             None
@@ -292,8 +292,9 @@ impl<T, R> Slot<T, R> {
         // The update fails while the slot is not listed. A thread that pops the entry may clear the
         // flag again before the update, so this is a loop.
         while self.update(idle_if_listed).is_none() {
-            // ORDERING: P1, P2, P5: the flag is set before the entry is pushed, the entry is pushed
-            // before the worker is `Idle`, and that before it looks at the queue and the line.
+            // ORDERING: P1, P2, P5: the flag is set before the entry is pushed. The entry is pushed
+            // before the worker is `Idle`. The worker is `Idle` before it looks at the queue and
+            // the line.
             self.hot.status.fetch_or(LISTED, Ordering::SeqCst);
             ready
                 .push(index)
@@ -302,7 +303,7 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Moves the calling worker's own slot from `Idle` to `Searching`. Returns `false` if another
-    /// thread has claimed the worker first: then that thread's order will come.
+    /// thread has claimed the worker first. That thread will then give the worker an order.
     #[must_use]
     pub(crate) fn claim_self(&self) -> bool {
         self.leave_idle(State::Searching, Word::is_idle).is_some()
@@ -366,7 +367,7 @@ impl<T, R> Slot<T, R> {
     /// changes.
     #[cfg(lazypool_loom)]
     pub(crate) fn thread_of_model(&self) -> thread::Thread {
-        // SAFETY: written before the model shares the slot.
+        // SAFETY: the handle was written before the model shared the slot.
         let thread = self.thread.with(|t| unsafe { (*t).clone() });
         thread.expect("a worker")
     }

@@ -77,13 +77,14 @@ fn a_claim_by_hint_leaves_an_entry_that_is_dropped_or_used_again() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
     let claim = slot.claim_last_used(0, true).expect("idle");
-    // Its entry is still in the ring. The thread that pops it finds the slot busy and drops it.
+    // The worker's entry is still in the ring. The thread that pops the entry finds the worker
+    // claimed, and drops the entry.
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.claim_listed().is_none());
     hand_over(&slot, claim, "a", false);
     run(&slot);
     own!(slot.publish_idle(&ready, 0));
-    // The worker is listed again, and claimed by hint again, while its entry stays.
+    // The worker is listed again. A second claim by hint leaves its entry in the ring, too.
     let claim = slot.claim_last_used(0, true).expect("idle");
     assert_eq!(hand_over(&slot, claim, "b", false), 2);
     assert!(!ready.is_empty());
@@ -123,8 +124,8 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert!(slot.claim_last_used(0, true).is_none(), "not by hint");
     assert!(slot.claim_self(), "as any other");
     own!(slot.publish_idle(&ready, 0));
-    // Claimed by hint, while the entry stays. The thread that pops the entry does not bench the
-    // worker.
+    // A claim by hint leaves the worker's entry in the ready ring. The thread that pops the entry
+    // finds the worker claimed, and does not put it on the bench.
     let claim = slot.claim_last_used(0, true).expect("idle");
     assert_eq!(ready.pop(), Some(0));
     assert!(!slot.bench() && !slot.see().is_benched());
@@ -200,7 +201,7 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     own!(slot.begin_start(false));
     own!(slot.send_searching(Claim::AWAKE));
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
-    // The worker looks whether it must end.
+    // The worker checks whether it must end.
     own!(slot.step(State::Searching, State::Retiring));
     own!(slot.step(State::Retiring, State::Free));
     assert_eq!(slot.see().state(), State::Free);
@@ -217,7 +218,7 @@ fn a_worker_in_its_start_hook_is_busy_and_has_its_first_order_after_it() {
         assert!(!slot.see().is_starting());
         own!(slot.begin_start(true));
         if has_task {
-            // The task's caller may take it back meanwhile.
+            // The task's caller may take the task back while the worker is in its start hook.
             let generation = own!(slot.hand_over(Claim::AWAKE, "a", true));
             assert_eq!(slot.revoke(generation), Some("a"));
             assert_eq!(

@@ -10,7 +10,7 @@ pub(crate) enum State {
     Held = 1,
     /// A task is in the mailbox and has not started. Its caller may still take it back.
     Offered = 2,
-    /// A task is in the mailbox and can no longer be taken back, or it runs.
+    /// A task is in the mailbox and can no longer be taken back, or the worker runs a task.
     Busy = 3,
     /// The worker is awake without a task, and looks at the queue.
     Searching = 4,

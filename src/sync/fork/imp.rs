@@ -1,4 +1,5 @@
-//! For systems that have no `fork`, or do not report it, and for models: no process is a child.
+//! Used where the crate does not detect a `fork`: on systems that have none or do not report it, in
+//! models, and under Miri. No process counts as a child.
 
 pub(crate) fn watch() {}
 

@@ -1,4 +1,4 @@
-//! For systems that have `fork` and report it.
+//! Used on systems that have `fork` and report it through `pthread_atfork`.
 
 use crate::sync::PlainU64;
 use crossbeam_utils::CachePadded;
@@ -18,8 +18,8 @@ extern "C" {
     fn _exit(status: c_int) -> !;
 }
 
-/// Runs in the child. It takes only one step on an atomic, which is allowed in a signal handler,
-/// and so in the child of a process with several threads.
+/// Runs in the child. The child of a process with several threads may only do what a signal handler
+/// may do. An addition to an atomic, the only step here, is allowed.
 extern "C" fn in_child() {
     // Relaxed: the child has one thread.
     GENERATION.fetch_add(super::STEP, Ordering::Relaxed);
@@ -42,10 +42,10 @@ static BEFORE_MAIN: extern "C" fn() = {
 
 /// Makes the generation grow in each child from now on.
 pub(crate) fn watch() {
-    // A flag, not a `Once`: if the process forks while another thread is in a `Once`, the `Once`
-    // stays half done in the child forever. If two threads come here at the same time, they
-    // register two handlers. Then the generation grows by two steps in each child, which does no
-    // harm.
+    // This is a flag and not a `Once`. If the process forks while another thread is in a `Once`,
+    // the `Once` stays half done in the child forever. If two threads come here at the same time,
+    // they register two handlers. Then the generation grows by two steps in each child, which does
+    // no harm.
     static WATCHED: AtomicBool = AtomicBool::new(false);
     // ORDERING: M1: acquires that the handler is registered.
     if WATCHED.load(Ordering::Acquire) {
@@ -54,14 +54,14 @@ pub(crate) fn watch() {
     // SAFETY: the handler lives as long as the program, and does only what a signal handler may.
     // The declaration above is that of POSIX.
     let failed = unsafe { pthread_atfork(None, None, Some(in_child)) };
-    // The call fails if memory is short. Then the next pool tries again. It also tries again if the
-    // system has not called `before_main`.
+    // The call fails if memory is short. Then the next pool tries again. If the system has not
+    // called `before_main`, the first pool registers the handler.
     // ORDERING: M1: releases the registration.
     WATCHED.store(failed == 0, Ordering::Release);
 }
 
-/// Ends the process. A task has made this child and has returned in it. Nothing else of the parent
-/// may run here.
+/// Ends this process, which is a forked child. User code on a worker called `fork` and has returned
+/// in the child. No other code of the parent may run here.
 #[cold]
 pub(crate) fn end_child() -> ! {
     // SAFETY: the call ends the process, and runs no code of the parent. The declaration above is

@@ -15,8 +15,8 @@ pub(crate) struct Atomic<T: Copy> {
     alive: Alive,
 }
 
-// SAFETY: the threads of an execution share one thread of the system, and switch only at scheduling
-// points. No access to the cells in here has a scheduling point in its middle.
+// SAFETY: the threads of an execution share one OS thread, and switch only at scheduling points. No
+// access to the cells in here has a scheduling point in its middle.
 unsafe impl<T: Copy> Send for Atomic<T> {}
 // SAFETY: as above.
 unsafe impl<T: Copy> Sync for Atomic<T> {}
@@ -41,8 +41,8 @@ impl<T: Copy + PartialEq + Debug> Atomic<T> {
         }
     }
 
-    /// Reads the value, and replaces it if `change` returns another value. `order` is the ordering
-    /// of a change, and `or_else` that of a read alone.
+    /// Reads the value. If `change` returns a new value, stores that value. Returns the value
+    /// before. `order` applies if a value is stored, and `or_else` applies if not.
     #[track_caller]
     fn access(&self, order: Ordering, or_else: Ordering, change: impl FnOnce(T) -> Option<T>) -> T {
         step();

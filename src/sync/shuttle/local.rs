@@ -1,6 +1,6 @@
-//! Thread-locals that exist until the next execution begins. So the destructors of a thread's other
-//! values can still use them, as they can use thread-locals of `std` without a destructor.
-//! shuttle's own thread-locals do not allow that.
+//! Thread-locals that exist until the next execution begins. So a destructor can still use them
+//! while its thread ends, as it can use a thread-local of `std` that needs no drop. shuttle's own
+//! thread-locals do not allow that.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -14,8 +14,8 @@ pub(crate) struct PerThread<T> {
 }
 
 std::thread_local! {
-    /// The values, by address of the [`PerThread`] and number of the thread. The map holds those of
-    /// all threads, because the threads of an execution share one thread of the system.
+    /// The values, by address of the [`PerThread`] and number of the thread. The map holds the
+    /// values of all threads, because the threads of an execution share one OS thread.
     static VALUES: RefCell<HashMap<(usize, usize), Rc<dyn Any>>> = RefCell::default();
 }
 
@@ -48,7 +48,7 @@ impl<T: 'static> PerThread<T> {
 }
 
 /// Declares a value for each thread of the execution. `std`'s thread-locals would be shared,
-/// because all threads of an execution run on one thread of the system.
+/// because all threads of an execution run on one OS thread.
 macro_rules! per_thread {
     ($($(#[$doc:meta])* static $name:ident: $t:ty = const { $init:expr };)*) => {
         $($(#[$doc])*

@@ -1,12 +1,12 @@
-//! The order in which accesses happen, and the use of memory after its end.
+//! Checks the order of accesses, and finds uses of memory after it has been freed.
 //!
 //! Values are sequentially consistent: a load returns the newest store, even if the load is
 //! `Relaxed`. Orderings decide what a store publishes. Each thread has a vector clock. A release
-//! stores the thread's clock at the word or lock, and an acquire takes it from there. A
-//! read-modify-write continues a release sequence, as in C++20. Two conflicting accesses to an
-//! [`UnsafeCell`](super::UnsafeCell) panic unless one happens before the other. Three things are
-//! left out: stale values of weak loads (loom has them), fences (the crate has none), and the
-//! counts of an `Arc`.
+//! joins the thread's clock into the clock of the word or lock, and an acquire joins that clock
+//! into the thread's. A read-modify-write continues a release sequence, as in C++20. Two
+//! conflicting accesses to an [`UnsafeCell`](super::UnsafeCell) panic unless one happens before the
+//! other. Three things are left out: stale values of weak loads (loom has them), fences (the crate
+//! has none), and the counts of an `Arc`.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -16,13 +16,13 @@ use std::sync::atomic::Ordering;
 type Stamp = Vec<u32>;
 
 std::thread_local! {
-    /// The vector clocks of the threads, by number.
+    /// The vector clocks of the threads, by thread number.
     static STAMPS: RefCell<Vec<Stamp>> = const { RefCell::new(Vec::new()) };
     /// The value that [`unfreed`] returns.
     static UNFREED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Forgets the last execution.
+/// Forgets the last execution. Called when a new execution begins.
 pub(super) fn forget() {
     STAMPS.take();
     UNFREED.set(0);
@@ -40,7 +40,7 @@ fn join(into: &mut Stamp, from: &Stamp) {
     }
 }
 
-/// Calls `f` with a thread's vector clock. The thread's own part of it is never zero.
+/// Calls `f` with a thread's vector clock. The thread's own entry in it is never zero.
 fn with_stamp<R>(thread: usize, f: impl FnOnce(&mut Stamp) -> R) -> R {
     STAMPS.with_borrow_mut(|stamps| {
         stamps.resize(stamps.len().max(thread + 1), Stamp::new());
@@ -57,8 +57,8 @@ fn with_stamp<R>(thread: usize, f: impl FnOnce(&mut Stamp) -> R) -> R {
 #[derive(Debug)]
 pub(crate) struct Published(RefCell<Stamp>);
 
-// SAFETY: the threads of an execution share one thread of the system, and switch only at scheduling
-// points. No access to the cell has a scheduling point in its middle.
+// SAFETY: the threads of an execution share one OS thread, and switch only at scheduling points. No
+// access to the cell has a scheduling point in its middle.
 unsafe impl Sync for Published {}
 
 impl Published {
@@ -71,20 +71,21 @@ impl Published {
         self.0.borrow_mut().clear();
     }
 
-    /// Adds the current thread's vector clock, if `order` releases.
+    /// Joins the current thread's vector clock into this one, if `order` releases.
     pub(crate) fn release(&self, order: Ordering) {
         use Ordering::{AcqRel, Release, SeqCst};
         if matches!(order, Release | AcqRel | SeqCst) {
             let me = me();
             with_stamp(me, |stamp| {
                 join(&mut self.0.borrow_mut(), stamp);
-                // The thread's later steps are not published.
+                // The thread's later steps get a higher number, so they are not published.
                 stamp[me] += 1;
             });
         }
     }
 
-    /// Adds to the current thread's vector clock, if `order` acquires.
+    /// Joins this vector clock into the current thread's, if `order` acquires. Does nothing in a
+    /// `peek`.
     pub(crate) fn acquire(&self, order: Ordering) {
         use Ordering::{AcqRel, Acquire, SeqCst};
         if matches!(order, Acquire | AcqRel | SeqCst) && !super::world::peeks() {
@@ -93,13 +94,14 @@ impl Published {
     }
 }
 
-/// Notes that the current thread has joined another one, all of whose steps happen before.
+/// Notes that the current thread has joined `thread`, so all steps of `thread` happen before.
 pub(super) fn has_joined(thread: usize) {
     let known = with_stamp(thread, |stamp| stamp.clone());
     with_stamp(me(), |stamp| join(stamp, &known));
 }
 
-/// The accesses to a cell: for each thread, its last write, and its last read after the last write.
+/// The accesses to a cell: for each thread, its last write, and its last read since any thread last
+/// wrote.
 #[derive(Debug)]
 pub(super) struct Accesses {
     writes: Stamp,
@@ -163,8 +165,8 @@ impl Drop for Alive {
     }
 }
 
-/// Returns how many parts of memory with a [`Track`] the execution has not freed. It must be zero
-/// once all its threads have ended.
+/// Returns how many allocations with a [`Track`] the execution has not freed. The number must be
+/// zero once all threads of the execution have ended.
 #[must_use]
 pub fn unfreed() -> usize {
     UNFREED.get()

@@ -37,7 +37,8 @@ pub(crate) fn store_release(word: &AtomicU64, value: u64) {
 }
 
 pub(crate) fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Joins<T> {
-    // The new thread may run before this thread goes on, so this is published before the start.
+    // The new thread may run before this thread goes on. So the clock is published before the
+    // start.
     let known = Published::new();
     known.release(Ordering::Release);
     shuttle::thread::spawn(move || {
@@ -112,7 +113,7 @@ type Held<'a> = PlainMutexGuard<'a, ()>;
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T> {
     mutex: &'a Mutex<T>,
-    /// The lock; `None` in a `peek`, which takes none.
+    /// The lock. `None` in a `peek`, which takes no lock.
     held: Option<Held<'a>>,
 }
 
@@ -165,7 +166,7 @@ impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
 
 impl<'a, T> MutexGuard<'a, T> {
     /// Publishes the steps that were done under the lock, and takes the lock out of the guard. The
-    /// caller drops it or waits with it.
+    /// caller drops the lock or waits with it.
     fn release(&mut self) -> Option<Held<'a>> {
         let held = self.held.take();
         if held.is_some() {
@@ -181,8 +182,8 @@ impl<T> Drop for MutexGuard<'_, T> {
     }
 }
 
-/// A condition variable. A wait with a timeout does not block: it looks at `calls` until that
-/// number changes or the time is over.
+/// A condition variable. A wait with a timeout does not block. It reads `calls`, the number of
+/// notifications, until that number changes or the timeout elapses.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar {
     waiters: PlainCondvar,

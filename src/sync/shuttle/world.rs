@@ -2,9 +2,9 @@
 //! and checks between steps.
 //!
 //! **The clock** is a number of ticks, not a measurement. Each reading adds a tick. A thread that
-//! waits for a time looks at the clock again and again, and each look adds a tick as well. Such a
-//! look may also set the clock to the time it waits for, as if the system had run no other thread
-//! meanwhile. So a deadline can pass between any two steps of other threads.
+//! waits for a time looks at the clock again and again. Each look adds a tick, or sets the clock to
+//! the time that the thread waits for, as if the system had run no other thread meanwhile. So a
+//! deadline can pass between any two steps of other threads.
 
 use shuttle::rand::Rng;
 use std::cell::{Cell, RefCell};
@@ -17,16 +17,16 @@ const TICK: Duration = Duration::from_micros(100);
 /// The failures that may occur in an execution.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// The system refuses one thread in `refuse_one_in`. Zero: it refuses none.
+    /// On average, one request for a thread in `refuse_one_in` is refused. If zero, none is.
     pub refuse_one_in: u32,
-    /// One call of `park` in `spurious_one_in` returns without a token. Zero: none does, so that a
-    /// lost wake-up is a deadlock.
+    /// On average, one call of `park` in `spurious_one_in` returns without a token. If zero, none
+    /// does, so a lost wake-up is a deadlock, which shuttle reports.
     pub spurious_one_in: u32,
     /// If `true`, each access to an atomic is printed.
     pub trace: bool,
 }
 
-// The threads of an execution share these, because they run on one thread of the system.
+// The threads of an execution share these values, because all of them run on one OS thread.
 std::thread_local! {
     static OPTIONS: Cell<Options> = const {
         Cell::new(Options { refuse_one_in: 0, spurious_one_in: 0, trace: false })
@@ -76,7 +76,7 @@ pub(crate) fn parks_in_vain() -> bool {
 
 // ---- the clock ------------------------------------------------------------------
 
-/// Returns the number of ticks so far. Does not add one.
+/// Returns the number of ticks so far. Does not add a tick.
 pub fn ticks() -> u64 {
     TICKS.get()
 }
@@ -135,7 +135,7 @@ pub fn judge_by(judge: Box<dyn Fn()>) {
 pub(super) fn step() {
     if !peeks() {
         JUDGES.with_borrow(|judges| judges.iter().for_each(|judge| judge()));
-        // shuttle has no clock. It takes a `sleep` for a scheduling point.
+        // shuttle has no clock. It treats a `sleep` as a scheduling point.
         shuttle::thread::sleep(Duration::ZERO);
     }
 }

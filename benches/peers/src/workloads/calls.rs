@@ -65,9 +65,9 @@ pub(super) fn apart<C: Contender>(micros: u64) -> Vec<f64> {
     vec![p50, p99, cpu]
 }
 
-/// Returns the nanoseconds that a cache line takes from one spinning thread to another and back.
-/// This is the 25 % quantile of many stretches: in the slower ones, the two threads may have shared
-/// a core.
+/// Returns the time in nanoseconds that a cache line takes to get from one spinning thread to
+/// another and back. This is the 25th percentile of many stretches, because the two threads may
+/// have shared a core in the slower ones.
 pub(crate) fn spinning_round_trip() -> f64 {
     const STRETCHES: u64 = 64;
     const TRIPS: u64 = 128;
