@@ -172,10 +172,11 @@ impl Group {
     /// call, the call returns, even if other threads submit tasks after that moment. (For this
     /// call, a task with a handle is pending until the handle is ready.)
     ///
-    /// When the call returns, each task that was submitted before it has ended and is counted, the
-    /// task's worker is free, and its [`Handle`](crate::Handle), if it has one, is ready. If a task
-    /// was discarded, the thread that discarded it may still be dropping the values that it
-    /// captured. The calling thread spins for some microseconds at first, then sleeps.
+    /// When the call returns, each task that was submitted before the call has ended and is
+    /// counted, the task's worker is free, and its [`Handle`](crate::Handle), if it has one, is
+    /// ready. If a task was discarded, the thread that discarded it may still be dropping the
+    /// values that it captured. The calling thread spins for some microseconds at first, then
+    /// sleeps.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
     /// [`Group::panicked`] counts it, and [`Builder::on_panic`](crate::Builder::on_panic) gets its

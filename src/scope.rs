@@ -106,8 +106,8 @@ pub struct Scope<'scope, 'env: 'scope> {
     inner: Inner,
     extras: Extras,
     /// `true` if the scope was opened on a worker of the pool. That worker waits for each task of
-    /// the scope, even if another thread submits the task. So tasks of such a scope are never
-    /// queued.
+    /// the scope, even if another thread submits the task. A queued task might need that same
+    /// worker, which would be a deadlock. So tasks of such a scope are never queued.
     on_worker: bool,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -165,8 +165,9 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
 
     /// Drops the closure of a task whose deadline has passed. No shutdown discards a scope's task.
     fn discard(self, _: NeverRan) -> Release {
-        // SAFETY: the task is pending, so the scope has not returned. `serve` uses its own
-        // `Pending` of this task only if the pool refused the task.
+        // SAFETY: the task is pending, so the scope has not returned. `serve` also has a `Pending`
+        // of this task, but uses it only if the pool refused the task. A refused task does not get
+        // here.
         let pending = unsafe { Pending::of(&(*self.inner).members) };
         // SAFETY: the task was created with a closure, which only this function consumes.
         drop_contained(unsafe { self.f.assume_init() });

@@ -453,8 +453,7 @@ impl<'a> Submitter<'a> {
         Group::new(Arc::clone(self.core), self.extras, None)
     }
 
-    /// Returns a new group with a limit whose tasks have these options; see
-    /// [`Pool::limited_group`].
+    /// Returns a new limited group whose tasks have these options; see [`Pool::limited_group`].
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -11,8 +11,9 @@
 //! The drop of a capture may itself discard tasks of the same pool. Those tasks are settled at
 //! once. Their wakers and captures are added to the *frame* of the outer discard, further up this
 //! thread's stack. The outer discard calls the wakers and drops the captures, so nested discards do
-//! not deepen the stack. A shutdown of the pool does not wait if it is called within a discard. It
-//! could wait for a running task that in turn waits until this thread drops another capture.
+//! not deepen the stack. A shutdown of the pool does not wait if it is called within a discard. If
+//! it did, it could deadlock: a running task may in turn wait until this thread drops another
+//! capture.
 
 use super::core::Core;
 use crate::parts::completion::Remains;

@@ -268,8 +268,8 @@ fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
     assert_eq!(sweep(start), Some(due));
     let bench = lock(&core.registry).bench.clone();
     assert_eq!((bench.len(), core.ready.is_empty()), (4, true));
-    // A trickle of calls keeps one worker in use. Each call comes from a new thread, which has no
-    // last worker. So it gets the worker that came to the bench last.
+    // A trickle of calls keeps one worker in use. Each call comes from a new thread, which has not
+    // used any worker yet. So the call gets the worker that was put on the bench last.
     for _ in 0..3 {
         let core = &core;
         let ran = thread::scope(|s| {

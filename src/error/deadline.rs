@@ -38,9 +38,8 @@ use super::unrun::Unrun;
 pub enum DeadlineError<F> {
     /// The pool did not take the task, or a shutdown handed it back before it started.
     Refused(Refused<F>),
-    /// No worker started the closure before the deadline, or, with
-    /// [`min_remaining`](crate::Submitter::min_remaining), with enough time left. The closure never
-    /// ran.
+    /// No worker started the closure by the deadline, or early enough for
+    /// [`min_remaining`](crate::Submitter::min_remaining). The closure never ran.
     Expired(Unrun<F>),
     /// The deadline passed while the closure was running.
     ///

@@ -11,8 +11,8 @@ pub(super) struct Closure<F>(F);
 // SAFETY: sharing a `Closure<F>` shares no `F`. The field is private to this module, no method
 // takes `&self` or `&mut self`, and there is no trait implementation, so `&Closure<F>` gives no
 // access to the `F` inside. Only a thread that owns the `Closure<F>` has access. The compiler
-// implements `Send` for `Closure<F>` only if `F` is `Send`, so moving one to another thread needs
-// `F: Send`.
+// implements `Send` for `Closure<F>` only if `F` is `Send`, so moving a `Closure<F>` to another
+// thread needs `F: Send`.
 unsafe impl<F> Sync for Closure<F> {}
 
 impl<F> Closure<F> {

@@ -5,8 +5,8 @@ use std::fmt;
 
 use super::hidden::Closure;
 
-/// A closure that no worker started by its deadline, or, with
-/// [`min_remaining`](crate::Submitter::min_remaining), with enough time left.
+/// A closure that no worker started by its deadline, or early enough for
+/// [`min_remaining`](crate::Submitter::min_remaining).
 ///
 /// [`DeadlineError::Expired`](crate::DeadlineError::Expired) holds one. The closure never ran, not
 /// even partly. You can take it out to submit it again ([`into_inner`](Self::into_inner)), run it

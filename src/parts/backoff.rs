@@ -188,8 +188,8 @@ impl AdaptiveSpin {
     /// Calls `look` until it finds something. Returns `None` when it is time to sleep: at the end
     /// of the spin, or at once if `stop` returns `true`.
     ///
-    /// The first look does not count as a spin. What it finds was there already, perhaps since the
-    /// thread slept, so it does not show that a spin helps.
+    /// The first look does not count as a spin. What it finds was there before the spin, and may
+    /// have come while the thread slept. So it does not show that a spin helps.
     #[inline]
     pub(crate) fn look_for<T>(
         &self,

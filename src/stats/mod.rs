@@ -336,8 +336,8 @@ pub struct WorkerSnapshot {
     /// The time since that task's deadline, if the task is abandoned because of it: its caller left
     /// at its deadline, or the task is past a deadline of its own
     /// ([`with_deadline`](crate::Submitter::with_deadline),
-    /// [`run_limit`](crate::Submitter::run_limit)). `None` if the task is abandoned for another
-    /// reason, such as a cancelled group, or is not abandoned.
+    /// [`run_limit`](crate::Submitter::run_limit)). `None` if no deadline has passed, even if the
+    /// task is abandoned, for instance because its group was cancelled.
     pub abandoned_for: Option<Duration>,
     /// The time for which its task has been running. `None` if it runs no task, or if the pool does
     /// not [track ages](crate::Builder::track_ages).

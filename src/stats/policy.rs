@@ -83,7 +83,7 @@ impl WhenFull {
     }
 }
 
-/// Writes the word that a settings file has for the policy.
+/// Writes the policy in the notation of a settings file.
 impl fmt::Display for WhenFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -110,7 +110,7 @@ impl Record {
     /// Counts a task that did not run. Called by the slot's worker, or by the thread that took the
     /// task back from the mailbox.
     pub(crate) fn count_unrun(&self) {
-        // ORDERING: L1: counted after the task was counted as expired or discarded.
+        // ORDERING: L1: raised after the pool's count of expired or of discarded tasks.
         self.ended[Ended::Discarded as usize].fetch_add(1, Ordering::SeqCst);
     }
 

@@ -68,7 +68,7 @@ pub(crate) struct Queue<T> {
 
 // SAFETY: the queue owns its cells and their tasks, as a box owns its value.
 unsafe impl<T: Send> Send for Queue<T> {}
-// SAFETY: only the thread that owns a cell by the module's steps touches the task in it.
+// SAFETY: a cell has one owner at a time (see above). Only the owner touches the task in it.
 unsafe impl<T: Send> Sync for Queue<T> {}
 
 /// The reason why a push did not take the task.
