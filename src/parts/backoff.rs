@@ -2,9 +2,13 @@
 //!
 //! A hand-over between two running threads takes a fraction of a microsecond. Waking a parked
 //! thread takes tens of microseconds. So a waiting thread spins for a few microseconds if another
-//! core can make progress meanwhile, then yields a few times, then parks. It pauses between two
-//! looks, because each look takes the cache line away from the thread that is about to write it.
-//! The pause is at most about as long as the round trip of a cache line between two cores.
+//! core can make progress meanwhile, then yields a few times, then parks.
+//!
+//! A spinning thread pauses between two looks, because each look takes the cache line away from the
+//! thread that is about to write it. The pause is one `spin_loop`, the shortest that there is. It
+//! takes 10 to 140 cycles, depending on the processor. A pause that is longer than a cache line
+//! takes from one core to the other makes the thread see its outcome late. `benches/NOTEBOOK.md`
+//! has the measurements.
 
 use crate::sync::{spin_loop, thread};
 use std::cell::Cell;
@@ -15,16 +19,12 @@ use std::time::Duration;
 /// `true` in models, where it makes no difference how long a thread spins.
 const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
 
-/// The number of `spin_loop`s between two looks. One `spin_loop` takes 10 to 140 cycles, depending
-/// on the processor. The pause must not last longer than the fastest round trip of a cache line.
-/// Otherwise the thread sees its outcome late. `benches/NOTEBOOK.md` has the measurements.
-const PAUSES: u32 = 2;
 /// The number of looks in a plain spin.
-const LOOKS: u32 = if IN_MODELS { 0 } else { 256 / PAUSES };
+const LOOKS: u32 = if IN_MODELS { 0 } else { 256 };
 /// The number of looks in a long spin. A long spin lasts longer than waking a thread takes.
 const MANY_LOOKS: u32 = 16 * LOOKS;
 /// The number of looks before the first yield, in a long spin and in a spin that yields early.
-const FEW_LOOKS: u32 = 16 / PAUSES;
+const FEW_LOOKS: u32 = 16;
 /// The number of yields before a thread parks.
 const YIELDS: u32 = if IN_MODELS { 0 } else { 2 };
 /// The number of times that a [`Backoff`] spins before its first yield.
@@ -59,8 +59,9 @@ pub(crate) enum Step {
 impl BoundedSpin {
     /// Creates a spin. `parallel` says whether another core can run the thread that this one waits
     /// for. If `early` is set, the spin yields after a few looks, in case the two threads share a
-    /// core. They probably do if this thread's last wait ended right after a yield, because no
-    /// scheduler soon separates two threads that never sleep.
+    /// core. They probably do if this thread's last wait ended right after a yield: the other
+    /// thread probably used the yield to run on this core. A scheduler needs a long time to
+    /// separate two threads that never sleep.
     #[inline]
     pub(crate) fn new(parallel: bool, early: bool) -> Self {
         Self {
@@ -77,7 +78,7 @@ impl BoundedSpin {
             self.looks -= 1;
             self.yield_in -= 1;
             if self.yield_in > 0 {
-                (0..PAUSES).for_each(|_| spin_loop());
+                spin_loop();
                 return Step::Spun;
             }
             self.yield_in = LOOKS;
@@ -97,9 +98,10 @@ impl BoundedSpin {
 /// Waking a thread takes longer than a spin lasts. So once a worker and a caller that waits for
 /// each of its tasks have missed each other, they keep missing each other: each sleeps while the
 /// other is being woken. One long spin breaks this cycle. A long spin yields again and again,
-/// because the caller may share the core, and needs the core to receive its outcome. If tasks
-/// really arrive that slowly, a long spin does not help. So each long spin doubles the number of
-/// short sleeps before the next one, until plain spins have been enough for many tasks in a row.
+/// because the caller may share the core, and needs the core to receive its outcome. If the next
+/// task takes even longer to come, a long spin does not help. So after each long spin, twice as
+/// many short sleeps as before must pass until the next long spin. The number starts over once
+/// plain spins have found something many times in a row.
 ///
 /// After a few spins that found nothing, a worker stops spinning. It spins again once a long spin
 /// after a short sleep has found something, or once the worker has run several tasks in a row. Then
