@@ -1,5 +1,5 @@
-//! The same job as code for the threadpool crate, for `rayon::spawn`, for tokio's `spawn_blocking`
-//! (in comments), and for lazypool (it runs).
+//! Shows how to move a job to lazypool from the threadpool crate, from `rayon::spawn`, and from
+//! tokio's `spawn_blocking`. The old code stands in comments. The lazypool code runs.
 //!
 //! ```text
 //! cargo run --example migrate

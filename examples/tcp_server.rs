@@ -6,8 +6,8 @@
 //! cargo run --release --example tcp_server -- 127.0.0.1:7878 initial=2 max=16 queue=32 idle_ms=250
 //! ```
 //!
-//! It answers each line of standard input with the number of threads that are alive, and of those
-//! started so far.
+//! For each line of standard input, it prints two numbers: the workers that are alive, and the
+//! workers that it has started so far.
 //!
 //! The server speaks first. It says `READY`, or it says `BUSY` and closes if it has no room. Then
 //! it replies to each line: `PUT sensor value`, `GET sensor`, `WAIT ms` (a slow sensor), `QUIT`.
@@ -121,9 +121,9 @@ impl Server {
     }
 }
 
-/// An accepted connection. It always tells its client whether it is served: it says `BUSY` if it is
-/// dropped before that (refused by a full pool, discarded by a shutdown). Together with the
-/// server's `Arc` it takes 16 bytes of a closure, so the pool allocates nothing for it.
+/// An accepted connection. Its client always learns whether it is served. A connection that is
+/// dropped without being served says `BUSY`: a full pool refused it, or a shutdown discarded it. A
+/// closure that captures it and the server's `Arc` has 16 bytes, so the pool allocates nothing.
 struct Connection {
     stream: TcpStream,
     greeted: bool,
@@ -144,7 +144,7 @@ impl Connection {
         (&self.stream).write_all(format!("{text}\n").as_bytes())
     }
 
-    /// Serves the connection to its end, which the client decides.
+    /// Serves the connection to its end. Either side may end it.
     fn serve(mut self, server: &Server) {
         self.greeted = true;
         // An error means that the client has gone, so there is nothing to tell it.

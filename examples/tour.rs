@@ -36,8 +36,9 @@ const COMPUTE_TIME: Duration = Duration::from_millis(500);
 /// comes and goes.
 const TURNS: u64 = 2;
 const CALIBRATION: Duration = Duration::from_millis(200);
-/// How long the costs are measured, after as long a warm-up as a processor takes to speed up.
+/// How long the costs are measured.
 const MEASURING: Duration = Duration::from_secs(1);
+/// How long the warm-up before that lasts. A processor takes about this long to speed up.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// Far more time than a round trip takes between two threads that each have a core.
 const BUSY_TRIP_NS: f64 = 2_000.0;

@@ -152,7 +152,7 @@ impl Builder {
     ///
     /// A [limit](crate::Pool::set_limit) below this number also ends some of these workers. Raising
     /// the limit again does not restart them in advance. Workers are then started on demand, and up
-    /// to this many of them stay.
+    /// to this many of them do not retire when idle.
     pub fn min_workers(mut self, n: usize) -> Self {
         self.settings.min_workers = n;
         self
@@ -167,8 +167,8 @@ impl Builder {
     /// **Order.** Queued tasks start in the order in which they entered the queue. They run in
     /// parallel and end in any order. A task that is handed directly to an idle or a new worker
     /// does not enter the queue. It may start before a queued task whose worker is still waking up.
-    /// The pool hands over the task of a [`do_with_deadline`](crate::Pool::do_with_deadline) where
-    /// it can. If one step must follow another, put both into one task.
+    /// If it can, the pool hands the task of a [`do_with_deadline`](crate::Pool::do_with_deadline)
+    /// directly to a worker. If one step must follow another, put both into one task.
     ///
     /// **Size.** A queue should hold no more tasks than the workers can complete before the
     /// deadline of the last task in it. That is workers x (floor(deadline / task time) - 1),
@@ -227,12 +227,12 @@ impl Builder {
     /// Sets how dropping the pool shuts it down, and the longest time that the drop waits.
     ///
     /// The default is [`Shutdown::Drain`] and [`Duration::MAX`]: the drop waits until every
-    /// accepted task has run. But it does not wait for a task that is
-    /// [abandoned](crate::Stats::abandoned) because its caller left at the deadline, it was
-    /// cancelled, or it is past a deadline of its own. **If abandoned tasks keep all workers busy,
-    /// the drop does not wait for queued tasks either**, and these are lost if the process exits
-    /// before a worker is free. A drop that follows a [`shutdown`](crate::Pool::shutdown) whose
-    /// report had stragglers does not wait again.
+    /// accepted task has run. But it does not wait for [abandoned](crate::Stats::abandoned) tasks.
+    /// A task is abandoned if its caller left at the deadline, if it was cancelled, or if it is
+    /// past a deadline of its own. **If abandoned tasks keep all workers busy, the drop does not
+    /// wait for queued tasks either**, and these are lost if the process exits before a worker is
+    /// free. A drop that follows a [`shutdown`](crate::Pool::shutdown) whose report had stragglers
+    /// does not wait again.
     ///
     /// **A pool in a `static` is never dropped**, so this setting has no effect on it. When `main`
     /// returns, the process ends, even if tasks are still running. Shut the pool down before `main`
@@ -303,7 +303,7 @@ impl Builder {
     /// let slots = pool.do_with_deadline(
     ///     || {
     ///         let nested = || {
-    ///             // Both workers are busy: this one runs on the stack of its caller.
+    ///             // Both workers are busy, so this closure runs on the stack of its caller.
     ///             let refused = pool.do_with_deadline(task::slot, Duration::MAX).unwrap_err();
     ///             let third = refused.into_inner().expect("it never ran")();
     ///             (task::slot(), third)
@@ -324,9 +324,9 @@ impl Builder {
 
     /// Sets a hook that each new worker calls with its slot before its first task.
     ///
-    /// The worker counts as busy during the hook. The task for which the worker was started waits
-    /// for the hook. A caller of [`do_with_deadline`](crate::Pool::do_with_deadline) takes such a
-    /// task back when its deadline passes.
+    /// During the hook, submissions treat the worker as busy. The task for which the worker was
+    /// started waits for the hook. If the task's caller is in
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline), it takes the task back at its deadline.
     ///
     /// A worker that stays after its [stop hook](Builder::on_worker_stop) calls this hook again.
     /// [`Builder`](Builder#hooks) says what a hook may do.
@@ -342,9 +342,9 @@ impl Builder {
     /// [`on_worker_start`](Builder::on_worker_start) again, on the same thread, and takes further
     /// tasks. So each call of the start hook is followed by one call of this hook.
     ///
-    /// While the hook runs, the worker counts as busy, and no new worker takes its place. So the
-    /// pool may refuse submissions meanwhile, and a submission that waits for space may have to
-    /// wait until the hook has returned. A shutdown waits for the hook until its timeout.
+    /// While the hook runs, submissions treat the worker as busy, and no new worker takes its
+    /// place. So the pool may refuse submissions meanwhile, and a submission that waits for space
+    /// may have to wait until the hook returns. A shutdown waits for the hook until its timeout.
     /// [`Builder`](Builder#hooks) says what a hook may do.
     #[doc(alias = "exit_handler")]
     pub fn on_worker_stop(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {

@@ -53,7 +53,8 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// Parses `never`, or whole numbers with units, and adds up the latter.
+/// Parses a duration. The text is `never`, or one or more whole numbers with units, which are added
+/// up.
 pub(crate) fn parse(text: &str) -> Result<Duration, Invalid> {
     let mut rest = text.trim();
     if rest.is_empty() {

@@ -104,11 +104,12 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
-    /// Creates a group of which at most `limit` tasks may be pending; `None` means any number.
+    /// Creates a group that allows at most `limit` pending tasks; `None` means any number.
     pub(crate) fn new(core: Arc<Core>, extras: Extras, limit: Option<usize>) -> Self {
         let limit = limit.map_or(u64::MAX, |limit| limit as u64);
-        // The list of queue positions starts with some capacity, so that a submission into the
-        // queue usually allocates nothing (law 12).
+        // `queued` is the initial capacity of the list in which the group keeps the queue positions
+        // of its tasks. It is above zero in a pool with a queue, so that a submission usually
+        // allocates nothing (law 12).
         let queued = if core.queue.is_some() { 8 } else { 0 };
         Self {
             core,
@@ -175,7 +176,7 @@ impl Group {
     /// When the call returns, each task that was submitted before the call has ended and is
     /// counted, the task's worker is free, and its [`Handle`](crate::Handle), if it has one, is
     /// ready. If a task was discarded, the thread that discarded it may still be dropping the
-    /// values that it captured. The calling thread spins for some microseconds at first, then
+    /// values that the task captured. The calling thread spins for some microseconds at first, then
     /// sleeps.
     ///
     /// A task that **panicked** has ended like any other: `wait` returns and does not panic.
@@ -257,9 +258,9 @@ impl Group {
     /// [`Group::wait`] and a further `cancel` do not wait for the drops of this call.
     ///
     /// **Cost.** The time that this call takes grows with the number of the group's queued tasks,
-    /// with the pool's `max_workers`, and with the number of submissions that wait for space. Tasks
-    /// that others have queued cost nothing, however many there are. If no task of the group is
-    /// pending, the call only sets a flag.
+    /// with the pool's `max_workers`, and with the number of submissions that wait for space. It
+    /// does not grow with the queued tasks of others, however many there are. If no task of the
+    /// group is pending, the call only sets a flag.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -111,8 +111,8 @@ impl<'a> Awaitable<'a> {
     /// * **In a group**, a task that waits for space is [pending](crate::Group::pending).
     ///
     /// If you await the space and then the value of each task before you submit the next one, no
-    /// task is refused, even on a pool with one worker. A task costs one allocation, which is the
-    /// handle's.
+    /// task is refused, even on a pool with one worker. As with [`serve`](Awaitable::serve), a task
+    /// costs one allocation.
     ///
     /// # Errors
     /// [`Refused`] holds the closure, which did not run. The reason is one of these, and never
@@ -283,7 +283,8 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync
 /// space. It also must not take a lock that another thread holds while that thread waits for the
 /// pool. The wakers of async runtimes do none of this. A waker may [`serve`](crate::Pool::serve) to
 /// the pool with [`WhenFull::Refuse`](crate::WhenFull::Refuse). Such a submission is also refused
-/// if it would have to wait for an unfinished step of another thread.
+/// if it would have to wait for an unfinished step of a thread, because that thread may be the
+/// worker that runs the waker.
 ///
 /// Do not poll or join a handle again after a poll has returned the outcome: the call would panic,
 /// as for most futures.

@@ -20,7 +20,7 @@ impl Pool {
     /// | set by this call | kind | what it counts |
     /// |---|---|---|
     /// | `lazypool_workers`, `lazypool_workers_idle`, `lazypool_workers_busy` | gauge | workers that exist; workers without a task; workers with a task |
-    /// | `lazypool_workers_abandoned` | gauge | busy workers whose task no caller waits for ([`Stats::abandoned`](crate::Stats::abandoned)) |
+    /// | `lazypool_workers_abandoned` | gauge | busy workers whose task's result is no longer wanted ([`Stats::abandoned`](crate::Stats::abandoned)) |
     /// | `lazypool_workers_limit` | gauge | the current limit on workers ([`Pool::set_limit`]) |
     /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
     /// | `lazypool_submitters_waiting` | gauge | submissions that wait for space: threads ([`WhenFull::Block`](crate::WhenFull::Block)) and futures ([`serve_async`](crate::Awaitable::serve_async)) |
@@ -33,9 +33,9 @@ impl Pool {
     /// | `lazypool_spawn_failures_total` | counter | threads that the OS could not create |
     /// | `lazypool_hook_panics_total` | counter | panics of hooks, recorders and subscribers |
     ///
-    /// Two histograms need no call. After each task has run, its worker records the task, before
-    /// the caller gets the result. If the task has a [label](Pool::labeled), it is recorded with
-    /// that value as the metric label `label`.
+    /// Two histograms are filled without this call. After each task has run, its worker records the
+    /// task, before the caller gets the result. If the task has a [label](Pool::labeled), it is
+    /// recorded with that value as the metric label `label`.
     ///
     /// | recorded for each task | what it measures |
     /// |---|---|
@@ -143,7 +143,7 @@ fn gauges(stats: &Stats, limit: usize) -> [(&'static str, &'static str, usize); 
         ("lazypool_workers", "Workers that exist", stats.workers),
         ("lazypool_workers_idle", "Workers in service without a task", stats.idle),
         ("lazypool_workers_busy", "Workers with a task, those whose caller left included", stats.running),
-        ("lazypool_workers_abandoned", "Workers with a task that nobody waits for any more", stats.abandoned),
+        ("lazypool_workers_abandoned", "Workers with a task whose result is no longer wanted", stats.abandoned),
         ("lazypool_workers_limit", "Workers that there may be now", limit),
         ("lazypool_tasks_queued", "Tasks that wait for a worker", stats.queued),
         ("lazypool_submitters_waiting", "Submitters that wait for space", stats.waiting),

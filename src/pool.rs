@@ -55,8 +55,8 @@ use std::time::Duration;
 /// Code in such a drop may use the pool. It never waits for a discarded task, because all of them
 /// have ended. [`shutdown`](Pool::shutdown) and the drop of the same pool return at once. If the
 /// code discards more tasks, the outer call drops their values later, so the stack does not grow.
-/// **Do not wait there for a running task that itself waits for the drop of another value of this
-/// discard.** This thread drops that value later, so the wait never ends.
+/// **In such a drop, do not wait for a running task that itself waits for the drop of another such
+/// value.** This thread drops that value only after this drop, so the wait would never end.
 ///
 /// # After `fork`
 ///
@@ -152,7 +152,7 @@ impl Pool {
     /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): the task needed a new thread, the system
     ///   gave none, and neither another worker nor the queue could take the task.
     /// * [`OnWorker`](crate::Refusal::OnWorker): this call was made on a worker of this pool, and
-    ///   would have had to wait. A worker must not wait for its own pool.
+    ///   would have had to wait for space. That worker itself may have to make the space.
     /// * [`Forked`](crate::Refusal::Forked): this process is a forked child of the pool's process.
     ///
     /// ```
@@ -265,8 +265,8 @@ impl Pool {
     ///
     /// If the group has that many, a submission through it is refused as
     /// [`GroupFull`](crate::Refusal::GroupFull), even if the pool's policy is to wait. A limit of 0
-    /// refuses every submission. So no tenant of a service can take all the space of a shared pool:
-    /// [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant) has a map of tenants.
+    /// refuses every submission. With such a group for each tenant of a service, no tenant can take
+    /// the whole pool: see [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant).
     ///
     /// ```
     /// use lazypool::{Group, Pool};
@@ -315,8 +315,8 @@ impl Pool {
         crate::scope::scope(&self.core, Extras::NONE, f)
     }
 
-    /// Returns the pool's current state, and its counters since it was built. They are exact while
-    /// no call is under way and no task starts or ends. [`Stats`] lists what holds at every moment.
+    /// Returns the pool's current state, and its counters since it was built. All values are exact
+    /// while no call is under way and no task starts or ends. [`Stats`] lists what always holds.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -491,7 +491,7 @@ impl Builder {
 impl Drop for Pool {
     fn drop(&mut self) {
         let (mode, mut timeout) = self.on_drop;
-        // Relaxed: `shutdown` borrows the pool, so every call of it has returned before this drop.
+        // Relaxed: `shutdown` borrows the pool, so its store to `gave_up` happens before this drop.
         if self.core.gave_up.load(Ordering::Relaxed) {
             timeout = Duration::ZERO;
         }

@@ -133,20 +133,23 @@ struct Scoped<F> {
     f: MaybeUninit<F>,
 }
 
-// SAFETY: `F` is `Send`. `Scope::serve` adds the task to the scope, and `scope` does not return
-// before each of its tasks has ended. A task ends after its closure has been dropped, and so after
-// all of its borrows.
+// SAFETY: a job must be `Send`, and what it borrows must live until it has run or been discarded.
+// `F` is `Send`, and `inner` points to an `Inner`, which is `Sync`. `Scope::serve` adds the task to
+// the scope, and `scope` returns only after every task of the scope has ended. A task ends after
+// its closure has been consumed, so the closure's borrows and `inner` are valid until then.
 unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
     const MUST_RUN: bool = true;
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { inner, f } = self;
-        // SAFETY: the task is pending, so the scope has not returned.
+        // SAFETY: `inner` is part of the scope, which lives until every task of it has ended. This
+        // task ends at `pending.end` below.
         let inner = unsafe { &*inner };
-        // SAFETY: as above. `serve` uses its own `Pending` of this task only if the pool refused
-        // the task.
+        // SAFETY: the task stays inside until `pending.end` below. `serve` has another `Pending` of
+        // this task, but uses it only if the pool refused the task. A refused task does not run.
         let pending = unsafe { Pending::of(&inner.members) };
-        // SAFETY: the task was created with a closure, which only this function consumes.
+        // SAFETY: `serve` stored a closure in `f`. This call owns the task, so nothing else takes
+        // the closure out.
         let result = ctx.call(unsafe { f.assume_init() });
         let panicked = result.is_err();
         if let Err(payload) = result {
@@ -165,11 +168,12 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
 
     /// Drops the closure of a task whose deadline has passed. No shutdown discards a scope's task.
     fn discard(self, _: NeverRan) -> Release {
-        // SAFETY: the task is pending, so the scope has not returned. `serve` also has a `Pending`
-        // of this task, but uses it only if the pool refused the task. A refused task does not get
-        // here.
+        // SAFETY: the task stays inside until the caller of `discard` uses up the `Pending` in the
+        // `Release`. Until then the scope does not return. `serve` has another `Pending` of this
+        // task, but uses it only if the pool refused the task. A refused task does not get here.
         let pending = unsafe { Pending::of(&(*self.inner).members) };
-        // SAFETY: the task was created with a closure, which only this function consumes.
+        // SAFETY: `serve` stored a closure in `f`. This call owns the task, so nothing else takes
+        // the closure out.
         drop_contained(unsafe { self.f.assume_init() });
         Release {
             group: Some(pending),
@@ -219,7 +223,8 @@ impl<'scope> Scope<'scope, '_> {
         let served = submit_with(&self.core, (), job, options);
         served.map(drop).map_err(|(job, why)| {
             pending.leave();
-            // SAFETY: the pool has returned the task as it was submitted, with its closure.
+            // SAFETY: `f` was made with a closure above, and `submit_with` returns a refused job
+            // unchanged.
             Refused::new(unsafe { job.f.assume_init() }, why)
         })
     }

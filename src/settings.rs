@@ -1,9 +1,9 @@
 //! Settings that come from a file (feature `serde`).
 //!
 //! The two `serde` traits are implemented by hand, for three reasons. Errors name their key in
-//! every format, whereas JSON's own errors give only a line. An error is raised while its value is
-//! read, so a format that reports positions reports that of the value. And no derive macro has to
-//! be compiled.
+//! every format, whereas JSON's own errors give only a line. Each value is checked as it is read,
+//! so a format that reports positions reports the position of the bad value. And no derive macro
+//! has to be compiled.
 
 use crate::builder::{check, Builder};
 use crate::duration;

@@ -17,8 +17,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
 /// Submits work to a pool with options: a label, a policy for a full pool, a deadline, a limit on
-/// the time that a task runs, and the minimum time left before its deadline at which a task may
-/// still start.
+/// the time that a task runs, and a minimum for the time that is left until the deadline when a
+/// task starts.
 ///
 /// [`Pool::labeled`], [`Pool::when_full`], [`Pool::with_deadline`], [`Pool::with_deadline_at`],
 /// [`Pool::run_limit`] and [`Pool::min_remaining`] return a submitter. A submitter's methods of the
@@ -304,7 +304,7 @@ impl<'a> Submitter<'a> {
     /// [`Duration::MAX`] means no limit, and so does a duration of more than 292 years. With
     /// [`Duration::ZERO`] each task is past its deadline as it starts. With `serve`, this option
     /// [takes 24 bytes](crate::docs::guarantees#closures-without-an-allocation) of the space that
-    /// holds a closure without an allocation, unless a deadline takes them.
+    /// holds a closure without an allocation. If a deadline is set, too, both share these bytes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -343,8 +343,8 @@ impl<'a> Submitter<'a> {
     /// started, not even on an idle pool. Every task expires, so
     /// [`Stats::expired`](crate::Stats::expired) grows with [`accepted`](crate::Stats::accepted).
     /// The error's text names `min_remaining`, but does not say whether the deadline passed or too
-    /// little time was left. If `d` is measured, limit it to a part of the deadline:
-    /// `d.min(deadline / 8 * 7)` leaves a task an eighth of it to reach a worker.
+    /// little time was left. If `d` is measured, limit it to a part of that time:
+    /// `d.min(deadline / 8 * 7)` leaves each task an eighth of the time to reach a worker.
     ///
     /// ```
     /// use lazypool::{DeadlineError, Pool};

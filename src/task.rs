@@ -1,8 +1,8 @@
 //! Functions with which the code inside a task asks about that task.
 //!
-//! A task can ask whether it is still wanted, until when, which label it has and on
-//! which worker it runs. On a thread that is not a worker of a pool these functions return
-//! `false` or `None`.
+//! A task can ask whether its result is still wanted, which deadline and which label it has, and
+//! which worker runs it. On a thread that is not a worker of a pool these functions return `false`
+//! or `None`.
 
 use crate::sync::{now, told};
 use crate::work::context::{with_current, Ctx};
@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 ///     },
 ///     Duration::from_millis(5),
 /// );
-/// // The result is `Expired` if the OS took longer than that to start the worker.
+/// // The result is `Expired` if the OS took longer than these 5 ms to start the worker.
 /// use lazypool::DeadlineError::{Expired, TimedOut};
 /// assert!(matches!(left, Err(TimedOut | Expired(_))));
 /// assert!(!lazypool::task::is_cancelled());
@@ -135,8 +135,8 @@ pub fn label() -> Option<&'static str> {
 ///     let own = Arc::clone(&own);
 ///     group.serve(move || {
 ///         let slot = task::slot().expect("on a worker");
-///         // Do not hold this lock while the task submits other tasks. The code that gets a
-///         // refused task back may run it on this thread, and would then lock again.
+///         // Do not submit such tasks while this lock is held. If one is refused and then runs
+///         // on this thread, it waits forever for the lock that this task holds.
 ///         let mut own = own[slot].lock().unwrap();
 ///         let connection = own.get_or_insert_with(|| Connection { queries: 0 }); // connects
 ///         connection.queries += 1;

@@ -13,7 +13,7 @@
 //! | [`guarantees`] | What can I rely on, and what not? |
 //! | [`beyond_one_machine`] | When is one pool not enough? How does a durable queue feed many processes, without losing a job? |
 //! | [`migration`] | How do I get here from threadpool, rayon, `spawn_blocking`, rusty_pool or Java's executors? |
-//! | [`measurements`] | How fast is it, beside what, and what do the features cost? |
+//! | [`measurements`] | How fast is it, compared with what? What do the features cost? |
 //! | [`protocol`] | How does a task reach a worker, what is lock-free, and why is no task lost? |
 
 pub mod async_code {

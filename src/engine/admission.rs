@@ -58,8 +58,8 @@ impl Core {
             // without a write to memory that workers read.
             let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
             if !may_wait && self.is_saturated(self.queue.as_ref()) {
-                // This passes `false`, because `may_wait` would be set if the pool's policy made
-                // this submission wait.
+                // `false` says that the pool's policy does not make this submission wait. If it
+                // did, `may_wait` would be set.
                 return Err(self.counts.refuse(options.no_space(&self.env, false)));
             }
         }
@@ -146,9 +146,9 @@ impl Core {
     /// Makes attempts until the task is accepted or refused, and waits in line if it may.
     ///
     /// A waker may run on a worker that other threads see as idle. If such a waker submits a task,
-    /// the submission gives up after a number of attempts that end in `Retry`. It may be waiting
-    /// for a step of the worker that runs the waker, and that worker obeys no order until the waker
-    /// has returned.
+    /// the submission gives up after a number of attempts that end in `Retry`. They may fail
+    /// because another thread has told that worker to search or to end. The worker obeys no order
+    /// until the waker has returned, so further attempts might fail for ever.
     #[cold]
     fn submit_slowly(
         self: &Arc<Self>,
@@ -188,10 +188,10 @@ impl Core {
                 Err(NotAccepted::Saturated) => {
                     match self.wait_for_space(task, options, &block_until, submitted) {
                         Ok(location) => return Ok(location),
-                        // The time limit of `BlockFor` has passed, or the deadline, which is
-                        // checked below. There may be space that the line's server has not given
-                        // away yet. So this submission tries again with `may_wait` cleared, and
-                        // first gives space to the line (W3).
+                        // The time limit of `BlockFor` or the deadline has passed. If it was the
+                        // deadline, the check below ends the loop. If not, there may be space that
+                        // the line's server has not given away yet. So this submission tries again
+                        // with `may_wait` cleared, and gives space to the line first (W3).
                         Err(SubmitError::Refused(Refusal::Saturated)) => may_wait = false,
                         Err(why) => break why,
                     }
@@ -206,10 +206,10 @@ impl Core {
 
     /// Makes one attempt to submit the task, unless other submissions wait in line (claim W).
     ///
-    /// If others wait, a submission that may wait must join them. For such a submission this
-    /// returns `Saturated`. A submission that must not wait gives free space to the line and gets
-    /// `Retry`. So it takes no space before the line does, and is refused only if there was no
-    /// space.
+    /// If others wait, a submission that may wait gets `Saturated`, and must join them. A
+    /// submission that must not wait gets `Saturated` only if the pool is saturated. Otherwise it
+    /// gives the free space to the line, unless another thread is doing so, and gets `Retry`. So it
+    /// takes no space before the line does, and is refused only if there was no space.
     fn attempt_after_line(
         self: &Arc<Self>,
         task: &mut Option<Task>,
@@ -249,14 +249,14 @@ impl Core {
     ///    worker, because a worker that searches goes `Idle` before it leaves the count. So a
     ///    worker that is counted here and is not found idle in step 4 still searches, or has taken
     ///    a task.
-    /// 4. T1, V: an idle worker takes the task. If none can be claimed, but an entry has been
-    ///    pushed since, or a sweep is under way, the submission tries again. It must not start a
-    ///    thread while a worker may be idle.
+    /// 4. T1, V: an idle worker takes the task. If none can be claimed, but an entry has since been
+    ///    pushed into the ready ring, or a sweep is under way, the submission tries again. It must
+    ///    not start a thread while a worker may be idle.
     /// 5. T2: the counts are read again, for workers that were sent to search since step 3. If a
     ///    worker searches, the task is queued, and that worker takes it. Without a queue, the
     ///    worker goes idle in a moment, so the submission tries again.
-    /// 6. T, V: no worker is idle; and none searches, or the task cannot be queued for it. A thread
-    ///    is started if a slot is free.
+    /// 6. T, V: no worker is idle. Either none searches, or the queue does not take the task. A
+    ///    thread is started if a slot is free.
     /// 7. A3, V: all workers are busy and no slot is free, so the task waits in the queue.
     /// 8. V: the steps above read one word after the other. This does not prove that at one moment
     ///    there was no space. Only `is_saturated` proves that.
@@ -383,7 +383,8 @@ impl Core {
     }
 
     /// Pushes the task into the queue, then makes sure that a worker looks at it (A3). Returns
-    /// `None` if the queue is full, asleep or closed: the next step or attempt finds out which.
+    /// `None` if the queue is full, asleep or closed. The submission's next step or attempt finds
+    /// out which of these is the case.
     fn enqueue(
         self: &Arc<Self>,
         queue: &Queue<Task>,

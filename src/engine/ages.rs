@@ -6,7 +6,7 @@ use crate::sync::{lock, Mutex};
 use crate::work::job::Task;
 
 /// For each cell of the queue: the position of the latest task there, and when that task was
-/// submitted, as [`Env::nanos`](crate::work::env::Env::nanos).
+/// submitted, as returned by [`Env::nanos`](crate::work::env::Env::nanos).
 #[derive(Debug)]
 pub(crate) struct Ages(Box<[Mutex<(u64, u64)>]>);
 

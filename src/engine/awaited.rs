@@ -4,8 +4,9 @@
 //! The docs of [`completion`](crate::parts::completion) say which side owns which part of the node.
 //! A handle that cancels its task takes the task out of the queue or mailbox. If a worker already
 //! has the task, the handle sets a mark in the node. If the node names the worker's slot by then,
-//! the handle abandons the worker's decision. Otherwise the worker finds the mark when it starts
-//! the task, and abandons the decision for the handle.
+//! the handle moves the decision in that slot to `Abandoned`, which tells the task that it may
+//! stop. Otherwise the worker has not written its slot into the node yet. It finds the mark when it
+//! does so, and then moves the decision to `Abandoned` on the handle's behalf.
 
 use super::core::Core;
 use super::groups::submit_member;
@@ -25,7 +26,8 @@ pub(crate) type Outcome<R> = Result<R, TaskError>;
 
 /// The task of a handle. The node stores the task's times beside the closure, so the times need no
 /// allocation of their own.
-// SAFETY: F and R are Send and 'static, and so is the rest of the node.
+// SAFETY: as `Job` demands, the job may move to another thread and borrows nothing. `F` and `R` are
+// `Send` and `'static`, and so is the rest of the node.
 unsafe impl<F, R> Job for TaskSide<(Option<Times>, F), Outcome<R>>
 where
     F: FnOnce() -> R + Send + 'static,
@@ -46,7 +48,8 @@ where
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
         // If `tell_slot` returns `true`, the handle cancelled the task before this worker wrote its
-        // slot into the node. So this worker abandons the decision for the handle.
+        // slot into the node. The handle could not find the decision, so this worker abandons it
+        // instead.
         if self.node().tell_slot(ctx.slot) {
             let _ = decision.leave(task_id, 0);
         }

@@ -69,7 +69,8 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
         let node = unsafe { std::ptr::addr_of!((*waiter).node) };
         if is_queued(task_id) {
             // SAFETY: the caller of a queued task cannot leave before it has been told the slot, so
-            // its node is alive. The caller of a mailbox task knows the slot, and may have left.
+            // its node is alive. This is the only call, because a job runs once. The caller of a
+            // mailbox task knows the slot, and may have left already.
             unsafe { WaitNode::publish_slot(node, ctx.slot) };
         }
 
@@ -194,7 +195,7 @@ fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, f: F) -> Task {
 ///
 /// # Safety
 /// The task was made from a `WaitJob` of these types.
-// Not inlined, because LLVM would then copy a large closure word by word. See `.ci/compile`.
+// Not inlined, because LLVM would otherwise copy a large closure word by word. See `.ci/compile`.
 #[cold]
 #[inline(never)]
 unsafe fn give_back<F: FnOnce() -> R, R>(task: Task, why: SubmitError) -> DeadlineError<F> {

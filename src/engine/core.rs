@@ -74,13 +74,13 @@ pub(crate) struct WorkerEntry {
     pub(crate) tasks_before: u64,
     /// The time of the last sweep that put the worker on the bench.
     pub(crate) benched: Option<Instant>,
-    /// Set by the shutdown that tells subscribers that this worker outlived its timeout. So each
-    /// worker is reported only once.
+    /// Set by the shutdown that tells subscribers that this worker has not ended by the shutdown's
+    /// timeout. So each worker is reported only once.
     pub(crate) is_told: bool,
 }
 
-/// The shared state of a pool. Fields that different threads read or write are on different cache
-/// lines of 128 bytes:
+/// The shared state of a pool. The fields are grouped by the threads that read and write them. No
+/// two groups share a cache line of 128 bytes:
 ///
 /// | fields | read by | written by |
 /// |---|---|---|
@@ -113,8 +113,8 @@ pub(crate) struct Core {
     /// The length of `Registry::bench`. While a sweep or a claim changes the bench, an upper bound
     /// of that length.
     pub(crate) benched: CachePadded<AtomicU64>,
-    /// The time at which the next sweep is due, as [`Env::nanos`]. Idle workers sleep until then.
-    /// Zero if no sweep is scheduled, because none could end a worker.
+    /// The time at which the next sweep is due, as returned by [`Env::nanos`]. Idle workers sleep
+    /// until then. Zero if no sweep is scheduled, because none could end a worker.
     pub(crate) sweep_at: CachePadded<AtomicU64>,
     pub(crate) counts: RareCounts,
 

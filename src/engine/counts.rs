@@ -27,7 +27,7 @@ const SHARDS: usize = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
 };
 const REASONS: usize = 8;
 
-/// Returns the index of a refusal's count. [`RareCounts::refusals`] has the same order.
+/// Returns the index of a refusal's count. [`RareCounts::refusals`] uses the same indices.
 fn reason(why: &SubmitError) -> usize {
     match why {
         SubmitError::Refused(Refusal::Saturated) => 0,
@@ -83,13 +83,14 @@ impl RareCounts {
 
     /// Counts an accepted task that has expired.
     pub(crate) fn expire(&self) {
-        // ORDERING: L1: counted after the task was accepted.
+        // ORDERING: L1: comes after the step that accepted the task. `stats` reads this count
+        // before it reads the counts of accepted tasks.
         self.expired.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Counts an accepted task that was dropped unrun.
     pub(crate) fn discard(&self) {
-        // ORDERING: L1: counted after the task was accepted.
+        // ORDERING: L1: as in `expire`.
         self.discarded.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -11,9 +11,9 @@
 //! The drop of a capture may itself discard tasks of the same pool. Those tasks are settled at
 //! once. Their wakers and captures are added to the *frame* of the outer discard, further up this
 //! thread's stack. The outer discard calls the wakers and drops the captures, so nested discards do
-//! not deepen the stack. A shutdown of the pool does not wait if it is called within a discard. If
-//! it did, it could deadlock: a running task may in turn wait until this thread drops another
-//! capture.
+//! not deepen the stack. A shutdown of the pool that is called within a discard does not wait.
+//! Otherwise it would wait for a running task, and that task may wait until this thread drops
+//! another capture, which would be a deadlock.
 
 use super::core::Core;
 use crate::parts::completion::Remains;

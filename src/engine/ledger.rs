@@ -52,7 +52,8 @@ impl Core {
 
     /// Adds the figures of all slots to `stats`. Returns the number of tasks taken from the queue,
     /// less two kinds of tasks: the next task of a worker, which still counts as queued, and tasks
-    /// that a worker had and did not run, which count as expired or discarded.
+    /// that a worker had and did not run, which are already in the counts of expired and discarded
+    /// tasks.
     fn add_slots(&self, registry: &Registry, stats: &mut Stats) -> u64 {
         let mut taken = 0_u64;
         let now = self.env.nanos_now();

@@ -11,8 +11,8 @@ use super::core::{Core, Registry};
 use crate::sync::{lock, Arc};
 
 impl Core {
-    /// Returns how many slots are still to be withheld. Those slots have a worker, or a thread is
-    /// being started on them.
+    /// Returns how many slots are still to be withheld. Each of those slots has a worker, or a
+    /// spawner has popped the slot from the free ring.
     pub(super) fn slots_to_withhold(&self, registry: &Registry) -> usize {
         self.settings.max_workers - registry.limit - registry.withheld.len()
     }
@@ -60,8 +60,9 @@ impl Core {
         beyond > retiring && registry.live > retiring + 1
     }
 
-    /// Returns `true` if the calling worker is surplus. Workers without a task that are in their
-    /// start hook are counted as surplus first, because they end by themselves.
+    /// Returns `true` if the calling worker is surplus. Workers that are in their start hook
+    /// without a task are taken as surplus before this worker, because they end by themselves after
+    /// the hook.
     pub(super) fn is_self_surplus(&self, registry: &Registry) -> bool {
         self.is_surplus(registry, registry.retiring + self.in_start_hooks(registry))
     }
@@ -73,8 +74,8 @@ impl Core {
             .count()
     }
 
-    /// Tells surplus idle workers to end. Workers without a task that are still in their start hook
-    /// are counted as surplus first, because they end by themselves.
+    /// Tells surplus idle workers to end. Workers that are in their start hook without a task are
+    /// taken as surplus before idle workers, because they end by themselves after the hook.
     fn retire_surplus(&self, registry: &mut Registry) {
         let starting = self.in_start_hooks(registry);
         for slot in 0..registry.workers.len() {

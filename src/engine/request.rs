@@ -38,8 +38,8 @@ pub(crate) enum SubmitError {
 }
 
 impl SubmitError {
-    /// Returns the reason of the refusal. Must not be called on `Expired`. Only a submission with a
-    /// `node` can fail as `Expired`.
+    /// Returns the reason for the refusal. Must not be called on `Expired`. A submission without a
+    /// `node` never fails as `Expired`.
     #[inline]
     pub(crate) fn into_refusal(self) -> Refusal {
         match self {
@@ -82,8 +82,8 @@ impl Wanted {
             // An owner that is a thread takes its task out of the group itself when it gets the
             // task back. A future may never be polled again. So this thread takes a future's task
             // out of the group. Otherwise the group's waiters would have to wait for the next poll.
-            // SAFETY: the task is pending, and the task's own `Pending` is dropped unused
-            // (`take_apart`).
+            // SAFETY: the task is pending, so it is inside the group until `leave`. The task's own
+            // `Pending` comes back with the task. `Serving::take_apart` drops it unused.
             unsafe { Pending::of(members) }.leave();
         }
         Err((self.task.take().expect("a refused task stays"), why))
@@ -106,14 +106,16 @@ pub(crate) struct SubmitOptions<'a> {
     pub(crate) extras: &'a Extras,
     /// The deadline of the submission.
     pub(crate) deadline: Option<&'a Deadline>,
-    /// The node of a caller that waits for the outcome. If its deadline passes, a submission with a
-    /// node fails as `Expired`. A submission without a node is refused as `Saturated`.
+    /// The node of a caller that waits for the outcome. If the deadline passes before the task is
+    /// accepted, a submission with a node fails as `Expired`, and a submission without a node is
+    /// refused as `Saturated`.
     pub(crate) node: Option<&'a WaitNode>,
     /// Set if a thread waits for the end of the task. If that thread is a worker of this pool, the
     /// task must not be queued. If all workers waited for queued tasks, no worker would be left to
     /// run them.
     pub(crate) awaited: bool,
-    /// Set if the task's scope was opened on a worker of this pool. That worker waits for the task.
+    /// Set if the task's scope was opened on a worker of this pool. That worker waits for the task,
+    /// even if another thread submits the task. So the task must not be queued, as `awaited` says.
     pub(crate) on_worker: bool,
     /// The task's group. `None` if the task has no group or belongs to a scope.
     pub(crate) members: Option<&'a Arc<Members>>,
@@ -221,8 +223,9 @@ impl<'a> SubmitOptions<'a> {
         self.deadline.map_or(other, |own| own.earlier(other))
     }
 
-    /// If the submission has a node, starts the clock of the deadline and stores the deadline in
-    /// the node, where the task can read it. Must be called before any step that may take long.
+    /// If the submission has a node, stores the deadline there, where the task can read it. A
+    /// deadline that was given as a duration counts from the first look at it, which may be this
+    /// call. So this must be called before any step that may take long.
     #[inline]
     pub(crate) fn start(&self, env: &Env) {
         if let (Some(deadline), Some(node)) = (self.deadline, self.node) {

@@ -9,8 +9,10 @@
 //!
 //! A sweep takes place twice in each `idle_timeout`, but not more often than every half
 //! millisecond. Another sweep takes place when the oldest worker on the bench has been there for
-//! `idle_timeout`. So a surplus worker is gone after 1.5 timeouts. That can take 2 timeouts if the
-//! worker that is about to sweep gets an order while another thread holds the registry's lock.
+//! `idle_timeout`. So a surplus worker is gone after at most 1.5 timeouts. There is one exception:
+//! the worker that is about to sweep finds the registry's lock taken, and then gets an order. The
+//! other idle workers may then sleep for another half of a timeout before one of them sweeps, so
+//! this can take 2 timeouts.
 //!
 //! The cleaner has no thread of its own. While there are more workers than `min_workers`, idle
 //! workers sleep until the next sweep is due (`sweep_at`), and the first worker that wakes up makes

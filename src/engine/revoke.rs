@@ -34,8 +34,9 @@ impl Core {
         if !it.see().is_starting() {
             self.in_flight.add(NOTIFIED);
         }
-        // SAFETY: this thread revoked the task, so it holds the slot. Meanwhile a worker that is
-        // `STARTING` cannot end its start.
+        // SAFETY: this thread revoked the task, so it holds the slot (`Held`), and the claim is
+        // `AWAKE`, as said above. While the slot is `Held`, the worker cannot end its start. So
+        // what `is_starting` has returned is still true.
         unsafe { it.send_searching(Claim::AWAKE) };
         Some(task)
     }

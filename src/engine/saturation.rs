@@ -1,10 +1,10 @@
 //! Saturation: how a submission proves that the pool has no space, before it is refused.
 //!
-//! Claim V has the proof. In short: the submission reads the numbers of pushes into both rings,
-//! finds both rings empty, and reads the numbers again. If the numbers are equal, no entry was
-//! pushed, so both rings stayed empty. Then a worker without a task must have been on the bench or
-//! counted in flight. The submission looks at both, and finds no worker. If it also finds the queue
-//! full between two equal readings of `head`, the queue was full at the same time.
+//! Claim V of `proofs.md` has the proof. In short: the submission reads the numbers of pushes into
+//! both rings, finds both rings empty, and reads the numbers again. If the numbers are equal, no
+//! entry was pushed, so both rings stayed empty. Then a worker without a task must have been on the
+//! bench or counted in flight. The submission looks at both, and finds no worker. If it also finds
+//! the queue full between two equal readings of `head`, the queue was full at the same time.
 //!
 //! The proof only reads memory. So a saturated pool refuses a task without writing to the cache
 //! lines of its workers.
@@ -39,12 +39,12 @@ impl Core {
 
     /// Returns `true` if no entry has been pushed into either ring since `then`.
     ///
-    /// If the bench is empty, too, every worker that was busy `then` will look at the queue after
-    /// everything that this thread has done since. A worker that had already looked would have
-    /// pushed an entry, would be on the bench, or would have freed its slot. There is one
-    /// exception. A worker pushes no entry if another thread has popped its last entry and not yet
-    /// cleared `LISTED`. That thread then claims the worker or finds it claimed. So the worker gets
-    /// an order, and looks at the queue after it.
+    /// If the bench is empty, too, every worker that was busy `then` will look at the queue once
+    /// more, and so finds a task that this thread has pushed since. A worker that has gone idle or
+    /// ended since would have pushed an entry, would be on the bench, or would have freed its slot.
+    /// There is one exception. A worker pushes no entry if another thread has popped its last entry
+    /// and not yet cleared `LISTED`. That thread then claims the worker or finds it claimed. So the
+    /// worker gets an order, and looks at the queue after it.
     #[inline]
     pub(super) fn is_unchanged(&self, then: AllBusy) -> bool {
         self.ready.pushes() == then.ready && self.free.pushes() == then.freed

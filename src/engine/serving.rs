@@ -112,7 +112,8 @@ where
 
     /// Returns the closure of a task that was not accepted.
     fn take_apart(&self, task: Task) -> F {
-        // SAFETY: the task that comes back is the one made by `start`.
+        // SAFETY: the line gives back only the task that `start` put into it, and `start` made that
+        // task from these types.
         let (_, job) = unsafe { task.into_parts::<Option<Pending>, Side<F, R>>() };
         job.give_back().1
     }

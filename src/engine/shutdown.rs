@@ -35,7 +35,7 @@ pub(crate) enum WaitsFor {
 }
 
 /// Begins a shutdown and waits for its end. Does not wait if this thread is a worker of the pool,
-/// or is in a discard of the pool's tasks.
+/// or is discarding the pool's tasks.
 pub(crate) fn shutdown(
     core: &Arc<Core>,
     mode: Shutdown,

@@ -1,4 +1,4 @@
-//! Tests of laws whose interleavings can only be forced with the engine's internal state.
+//! Tests of laws in interleavings that can only be forced through the engine's internal state.
 
 use super::call::do_with;
 use super::core::Core;
@@ -107,8 +107,9 @@ fn a_caller_of_a_surplus_worker_is_released_while_the_registry_is_locked() {
 }
 
 /// Law 1: a worker that claims its own slot to look at the queue is not busy, so no submission may
-/// be refused as saturated. Its entry in the ready ring proves this. The count `awake` need not,
-/// because the worker may enter and leave that count between the two readings of a submission.
+/// be refused as saturated. A submission learns of the worker by its entry in the ready ring. The
+/// count `awake` may not show the worker, because the worker may enter and leave that count between
+/// the submission's two readings.
 #[test]
 fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
     let builder = Builder::new().max_workers(1).idle_timeout(Duration::MAX);
@@ -243,8 +244,9 @@ fn law05_a_start_without_a_slot_looks_for_one_again() {
     }
 }
 
-/// Law 6: live workers follow demand. The worker that came to the bench last is used again. Workers
-/// that have been on the bench for `idle_timeout` are told to end, down to `min_workers`.
+/// Law 6: live workers follow demand. Submissions use the worker that was put on the bench last.
+/// Workers that have been on the bench for `idle_timeout` are told to end, until `min_workers` are
+/// left.
 #[test]
 fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
     const TIMEOUT: Duration = Duration::from_secs(3600);
@@ -298,8 +300,8 @@ fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
     assert!(report.is_clean());
 }
 
-/// Laws 4 and 6: a slot that a spawner has popped, but on which no start has begun, counts as no
-/// worker. No other worker has to end because of it.
+/// Laws 4 and 6: a slot that a spawner has popped does not count as a worker before a start has
+/// begun there. So no worker has to end because of that slot.
 #[test]
 fn a_slot_in_a_spawners_hands_ends_no_worker() {
     let builder = Builder::new().max_workers(3).min_workers(2);

@@ -137,8 +137,8 @@ impl Core {
         }
     }
 
-    /// Begins a start. Gives the slot back and returns an error if the limit is reached, or if the
-    /// pool is closed and nothing is queued for this worker to run.
+    /// Begins a start. Gives the slot back and returns an error if the limit is reached. Does the
+    /// same in a closed pool, unless the worker is started for the queue and a task is queued.
     fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotSpawned> {
         let mut registry = lock(&self.registry);
         let is_of_use = !self.is_closed() || !has_task && !self.nothing_queued();
@@ -158,7 +158,7 @@ impl Core {
     fn start_failed(self: &Arc<Self>, slot: usize) {
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
-        // SAFETY: this thread began the start, and the OS gave no thread.
+        // SAFETY: this thread called `begin_start` for the slot, and the OS created no thread.
         unsafe { self.slots[slot].start_failed() };
         self.put_back(&mut registry, slot);
         self.changed.notify_all();
@@ -200,13 +200,15 @@ impl Core {
         // A shutdown may wait until `starting` is zero.
         self.changed.notify_all();
         let Some(task) = task else {
-            // SAFETY: this thread holds the slot.
+            // SAFETY: this thread has held the slot since `begin_start`. A new worker is not
+            // parked, so the claim is `AWAKE`.
             unsafe { it.send_searching(Claim::AWAKE) };
             return None;
         };
         let task = task.take().expect("a task to begin with");
         let revocable = task.is_offered();
-        // SAFETY: this thread holds the slot.
+        // SAFETY: this thread has held the slot since `begin_start`. A new worker is not parked, so
+        // the claim is `AWAKE`.
         let generation = unsafe { it.hand_over(Claim::AWAKE, task, revocable) };
         self.set_affinity(slot, generation);
         Some(Location::Mailbox { slot, generation })

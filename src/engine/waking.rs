@@ -21,8 +21,9 @@ impl Core {
     pub(super) fn claim_by_affinity(&self, even_parked: bool) -> Option<(usize, Claim)> {
         let (slot, last) = self.affinity()?;
         let claim = self.slots[slot].claim_last_used(last, even_parked);
-        // After a failed claim, the next calls only load the worker's word, until this thread gives
-        // that worker a task again. Otherwise submitters to a saturated pool would take the
+        // After a failed claim, the stored generation becomes zero. The next calls then load the
+        // worker's word, and try a compare-and-swap only if the worker is idle, until this thread
+        // gives that worker a task again. Otherwise submitters to a saturated pool would take the
         // workers' cache lines away from the workers again and again.
         if claim.is_none() && last != 0 {
             self.set_affinity(slot, 0);

@@ -3,7 +3,7 @@
 //! The guarantees on admission and accounting rest on the order of the steps at a task's end: the
 //! worker finds its next state (the next queued task, or `Idle`), *then* counts the task, *then*
 //! releases the task's waiter, *then* serves the line, *then* calls the waker of a handle. So a
-//! thread that sees in the counters or by the result that a task has ended finds the worker free.
+//! thread that learns from the counters or the result that a task has ended finds the worker free.
 //!
 //! Before the release, the worker waits for another thread in two cases only: if a caller or handle
 //! is between the two steps of leaving, or if another task of the same scope is storing its panic.
@@ -167,8 +167,8 @@ impl Worker<'_> {
             });
             if task_id.is_some() {
                 self.spin.ran_several();
-                // The line is not served here, because that may start a thread. Until the next task
-                // has started, its caller cannot leave, even at its deadline.
+                // The line is not served here, because that may start a thread, which takes long.
+                // Until the next task has started, its caller cannot leave, even at its deadline.
                 self.defer_serving_line();
             } else if !self.searches_next.get() {
                 self.serve_line_while_idle();
@@ -374,8 +374,8 @@ impl Worker<'_> {
     /// is there. Otherwise returns `None`.
     #[inline(always)]
     fn look(&self) -> Option<Next> {
-        // SAFETY: this thread is the slot's worker. It comes here new, or after it has published
-        // that it is idle.
+        // SAFETY: this thread is the slot's worker. It has no task, because it is new or has
+        // published that it is idle.
         if let Some(order) = unsafe { self.it.poll_order() } {
             return Some(Next::Ordered(order));
         }
@@ -459,7 +459,7 @@ impl Worker<'_> {
     fn stay(&self, mut registry: MutexGuard<'_, Registry>) {
         registry.retiring -= 1;
         self.start_watching();
-        // SAFETY: this thread is the slot's worker, and was told to end.
+        // SAFETY: this thread is the slot's worker, `Retiring`.
         unsafe { self.it.step(State::Retiring, State::Searching) };
         self.core.end_return();
     }
@@ -478,8 +478,8 @@ impl Worker<'_> {
         registry.retired += 1;
         let own = registry.workers[self.slot].take().map(|own| own.thread);
         lock(&core.ended).extend(own);
-        // SAFETY: this thread is the slot's worker, and was told to end. Its thread is already on
-        // the list of threads to be joined.
+        // SAFETY: this thread is the slot's worker, `Retiring`, and touches nothing of the slot
+        // after this step. Its thread is already on the list of threads to be joined.
         unsafe { self.it.step(State::Retiring, State::Free) };
         core.put_back(&mut registry, self.slot);
         core.end_sweeps(&registry);

@@ -66,7 +66,7 @@ pub enum BuildError {
     },
     /// The OS could not create a thread for one of the `min_workers`.
     ///
-    /// The workers that were started before it have ended. Lower
+    /// The workers that had already been started have ended. Lower
     /// [`min_workers`](crate::Builder::min_workers) or [`stack_size`](crate::Builder::stack_size),
     /// or raise the OS's limit on threads. Both `Display` and `source()` give the OS's error.
     Spawn(io::Error),

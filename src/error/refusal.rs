@@ -66,10 +66,11 @@ pub enum Refusal {
     ///
     /// A worker that waits for its own pool may wait for itself. So on a worker, no submission
     /// waits for space, not even a [`serve_async`](crate::Awaitable::serve_async) that is first
-    /// polled there. Nor do [`do_with_deadline`](crate::Pool::do_with_deadline) and
-    /// [`Scope::serve`](crate::Scope::serve), whose caller waits for the task, queue it there. Run
-    /// the closure on the worker with [`Refused::caller_runs`](crate::Refused::caller_runs), or use
-    /// a second pool for nested work.
+    /// polled there. The tasks of [`do_with_deadline`](crate::Pool::do_with_deadline) and
+    /// [`Scope::serve`](crate::Scope::serve) are also not queued there. Their caller is the worker,
+    /// which waits for them, and a queued task might need that same worker. Run the closure on the
+    /// worker with [`Refused::caller_runs`](crate::Refused::caller_runs), or use a second pool for
+    /// nested work.
     OnWorker,
     /// This process was made by `fork`, and the pool belongs to its parent.
     ///
@@ -82,8 +83,8 @@ pub enum Refusal {
     /// report. Use nothing else of the parent's pools there: a wait for a group, handle or scope
     /// may never end.
     ///
-    /// A task that calls `fork` must end its child by `exec` or `_exit`. No task of the parent runs
-    /// in the child.
+    /// A task that calls `fork` must call `exec` or `_exit` in the child. The child never runs
+    /// another task of the parent.
     ///
     /// The parent's pool notices nothing. A child is recognized on Linux, Android, Apple's systems,
     /// the BSDs, illumos and Solaris, if it was made by `fork` (not by a system call that bypasses

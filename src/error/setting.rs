@@ -1,4 +1,4 @@
-//! A word that no setting has.
+//! A text that is not a value of a setting.
 
 use std::error::Error;
 use std::fmt;

@@ -16,7 +16,8 @@ pub struct Promise<T: 'static>(TaskSide<(), T>);
 #[derive(Debug)]
 pub struct Promised<T>(HandleSide<T>);
 
-// SAFETY: a task's side is sent to a worker with its task. The outcome may be sent, by the bound.
+// SAFETY: `pair` allows this if the closure and the outcome are `Send`. The closure is `()`, and
+// the outcome is `Send` by the bound.
 unsafe impl<T: Send> Send for Promise<T> {}
 
 /// Returns both sides of a new node.

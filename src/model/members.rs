@@ -50,7 +50,7 @@ impl Members {
         self.0.is_waited_for()
     }
 
-    /// Waits until no task is pending, or until none was pending at one moment of this call.
+    /// Waits until there has been one moment during this call at which no task was pending.
     pub fn wait(&self) {
         assert!(self.0.wait(&Deadline::never(), false));
     }

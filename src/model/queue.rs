@@ -13,7 +13,8 @@ struct Named {
 /// The reason why a push failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotPushed {
-    /// There seemed to be no room. One look does not prove that: see [`Queue::is_full`].
+    /// There was no space, but another thread may have been about to make space by taking out the
+    /// oldest task. [`Queue::is_full`] excludes that.
     Full,
     /// No worker lives, so a task in the queue would wait forever.
     Asleep,

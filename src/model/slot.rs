@@ -222,8 +222,8 @@ impl Slot {
     }
 
     /// Returns `true` if a submission can find the worker, because the worker has an entry in the
-    /// ready ring or is on the bench. A worker whose entry a fault has lost looks benched by its
-    /// status word. So the bench counts only once a sweep has come.
+    /// ready ring or is on the bench. If a bug loses the entry, the status word looks like that of
+    /// a benched worker. So the bench counts only once [`Slot::bench`] has popped the entry.
     pub fn can_be_found(&self) -> bool {
         // Relaxed: a mark.
         let was_swept = self.was_swept.load(std::sync::atomic::Ordering::Relaxed);

@@ -73,7 +73,7 @@ pub fn sweep(pool: &Pool) {
     let _ = core.sweep(&mut lock(&core.registry), now());
 }
 
-/// Does what [`Queue::store_again`] does, for the oldest task in the queue of a pool.
+/// Stores the state of the oldest cell of a pool's queue once more, as [`Queue::store_again`] does.
 pub fn store_oldest_again(pool: &Pool) {
     if let Some(queue) = &pool.core().queue {
         queue.stamp_again(queue.load_head());

@@ -28,7 +28,7 @@ impl Counts {
         self.0.add(RETURNING);
     }
 
-    /// Removes a worker from the count awake, because it no longer watches the queue.
+    /// Removes a worker from the count `awake`, because it no longer watches the queue.
     pub fn stop_watching(&self) {
         self.0.sub(AWAKE);
     }

@@ -31,9 +31,9 @@ mod imp {
     use std::cell::Cell;
     use std::time::Duration;
 
-    /// The end of a wait. For a limit, the clock is read only when the deadline is first looked at,
-    /// because a read of the clock takes as long as half a hand-over. By the time of the first
-    /// look, a worker can already be running the task.
+    /// The end of a wait. If it was given as a limit (`Until::After`), the clock is read only when
+    /// the deadline is first looked at. By then, a worker can already be running the task. An
+    /// earlier read would delay the task, because it takes as long as half a hand-over.
     #[derive(Debug)]
     pub(crate) struct Deadline(Cell<Option<Until>>);
 

@@ -7,7 +7,8 @@
 //! | notified | workers told to look at the queue that have not begun to; threads that seek a worker to tell | before the worker leaves `Idle` or `Held` | when the worker counts as awake; or when the thread has found none, before it looks again |
 //! | returning | slots whose worker ends, in a pool without a stop hook | before the worker leaves `Idle` or the count awake | when the slot is in the free ring, or the worker counts as awake |
 //!
-//! A submission is refused as saturated only if all three counts are zero. Claim V has the proof.
+//! A submission is refused as saturated only if all three counts are zero. Claim V in
+//! `engine/proofs.md` has the proof.
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
@@ -82,7 +83,8 @@ impl InFlight {
 
     #[inline]
     pub(crate) fn see(&self) -> Seen {
-        // ORDERING: P1, P2: read after a push into the queue; or before and after the rings.
+        // ORDERING: P1, P2: read after this thread has pushed a task into the queue (P1), or before
+        // and after it reads the rings (P2).
         Seen(self.0.load(Ordering::SeqCst))
     }
 }

@@ -191,8 +191,9 @@ impl<T, A> Line<T, A> {
     }
 
     /// Answers all entries whose task is `unwanted`. Returns the wakers that the caller must call.
-    /// Skips the entry whose task the server is currently attempting to submit. But leaves an
-    /// event, so that the server attempts that task again if it finds no space for it now.
+    /// Skips the entry whose task the server is currently attempting to submit, but leaves an
+    /// event. So if that attempt finds no space, the server makes another one. The second attempt
+    /// finds that the task is unwanted, and answers the entry.
     #[cold]
     pub(crate) fn turn_away(
         &self,

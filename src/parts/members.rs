@@ -27,9 +27,9 @@ use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// The value of one task inside, in the lower half of [`Members::tasks`].
+/// One unit of the lower half of [`Members::tasks`], which counts the tasks inside.
 const INSIDE: u64 = 1;
-/// The value of one task inside that has ended, in the upper half.
+/// One unit of the upper half, which counts the tasks inside that have ended.
 const ENDED: u64 = 1 << 32;
 
 fn inside(tasks: u64) -> u64 {
@@ -42,11 +42,11 @@ fn pending(tasks: u64) -> u64 {
 
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// Two counts: tasks inside ([`INSIDE`]) and those of them that have ended ([`ENDED`]). Written
-    /// by submissions and by the threads that end tasks.
+    /// Two counts: how many tasks are inside ([`INSIDE`]), and how many of these tasks have ended
+    /// ([`ENDED`]). Written by submissions and by the threads that end tasks.
     tasks: CachePadded<AtomicU64>,
-    /// The number of tasks that have ended, by [`Ended`]. Written by the threads that end tasks:
-    /// workers, and threads that discard tasks.
+    /// The numbers of tasks that have ended, indexed by [`Ended`]. Written by the threads that end
+    /// tasks: workers, and threads that discard tasks.
     ended: CachePadded<[AtomicU64; 3]>,
     /// The highest number of tasks that may be pending at once.
     limit: u64,
@@ -91,7 +91,8 @@ struct Rare {
     kept: Option<Arc<Members>>,
 }
 
-/// A reference to a group that lets tasks enter it. A group or a scope has one.
+/// A reference through which tasks enter a group. Each group or scope has such a reference, and so
+/// does a future that waits for space for a task of a group.
 #[derive(Debug, Clone)]
 pub(crate) struct Owner(Arc<Members>);
 
@@ -134,7 +135,7 @@ impl Owner {
                 .fetch_update(Ordering::SeqCst, Ordering::Relaxed, count)
                 .ok()?;
         }
-        // SAFETY: the task has just entered.
+        // SAFETY: the task has just entered, and stays inside until a `Pending` of it is used up.
         Some(unsafe { Pending::of(&self.0) })
     }
 }
@@ -235,9 +236,9 @@ impl Pending {
     }
 
     /// Takes out a task that may be the last one inside. If it is, adds one to `zeros`. This thread
-    /// holds the lock for both steps. Otherwise a waiter could read `zeros` between them, and then
-    /// find that a new task is inside. The addition would then end the wait, although the group was
-    /// last empty before the waiter looked.
+    /// holds the lock for both steps. Without the lock, a new task could enter and a waiter could
+    /// begin its wait between the two steps. The addition would then end the wait, although the new
+    /// task has been inside since the wait began.
     #[inline(never)]
     fn leave_last(self, step: u64) {
         let members = self.0.as_ptr().cast_const();

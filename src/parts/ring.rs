@@ -3,9 +3,9 @@
 //! The ring is a power-of-two array of words, its cells. Each cell holds the *lap* of the position
 //! that it serves, a bit that says whether it is full, and the index. One compare-and-swap moves a
 //! cell from `empty(lap)` to `full(lap, value)` (a push), or from there to `empty(lap + 1)` (a
-//! pop). The shared positions `head` and `tail` only tell a thread which cell to look at. They move
-//! after the cell has changed. The first thread that notices the change moves them. So no thread
-//! ever waits for another one, and the ring is lock-free. Its answers are exact:
+//! pop). The shared positions `head` and `tail` only tell a thread which cell to look at. Each of
+//! the two moves after the cell has changed, and any thread that notices the change may move it. So
+//! no thread ever waits for another one, and the ring is lock-free. Its answers are exact:
 //!
 //! * `push` fails only if the cell at `tail` still holds a value of the lap before. Then the ring
 //!   is full.
@@ -17,9 +17,9 @@
 //! position only after the cell there has been emptied. So if a cell is not yet filled, neither
 //! `head` nor `tail` has moved past it. If a cell is not yet emptied, `head` has not.
 //!
-//! The stamp in each cell is D. Vyukov's (bounded MPMC queue, 1024cores). Stamp and value in one
-//! word, and helping, follow the "infinite array folded" queues of Feldman and Dechev and of
-//! Nikolaev (SCQ, 2019).
+//! The stamp in each cell comes from D. Vyukov's bounded MPMC queue (1024cores). Two more ideas
+//! come from the "infinite array folded" queues of Feldman and Dechev and of Nikolaev (SCQ, 2019):
+//! stamp and value share one word, and threads help each other.
 //!
 //! | from | to | by | ordering |
 //! |---|---|---|---|
@@ -52,8 +52,8 @@ const fn empty(lap: u64) -> u64 {
     lap << LAP_SHIFT
 }
 
-/// Returns `true` if the lap of a cell is earlier than `lap`. Laps wrap: a lap is earlier if it is
-/// at most half of all laps behind.
+/// Returns `true` if the lap of a cell is earlier than `lap`. Laps wrap, so a lap counts as earlier
+/// if it is behind by at most half of all laps.
 const fn is_before(cell: u64, lap: u64) -> bool {
     ((cell >> LAP_SHIFT).wrapping_sub(lap) & LAP) > LAP / 2
 }
@@ -138,7 +138,8 @@ impl Ring {
     #[must_use]
     pub(crate) fn pop(&self) -> Option<usize> {
         loop {
-            // ORDERING: R1, P1, P2: read after a push into the queue, or after other words.
+            // ORDERING: R1, P1, P2: read after this thread has pushed a task into the queue (P1),
+            // or has read or raised a count of workers in flight (P2).
             let head = self.head.load(Ordering::SeqCst);
             let lap = head >> self.shift;
             let cell = self.cell(head);
@@ -189,7 +190,7 @@ impl Ring {
 
     /// Returns the position of the oldest entry, and the number of entries.
     pub(crate) fn held(&self) -> (u64, u64) {
-        // ORDERING: P2: in one order with the steps of the slots.
+        // ORDERING: P2: in one total order with the steps of the slots.
         let head = self.head.load(Ordering::SeqCst);
         // `head` is read first, because it may pass a `tail` that was read before. The difference
         // can still be negative, because a pop may have moved `head` past an entry whose push has
@@ -211,7 +212,8 @@ impl Ring {
     /// [`Ring::is_empty`] sees such a push.
     #[inline]
     pub(crate) fn pushes(&self) -> u64 {
-        // ORDERING: P1, P2: read after a push into the queue; or before and after other words.
+        // ORDERING: P1, P2: read after this thread has pushed a task into the queue (P1), or before
+        // it reads the counts of workers in flight, and again afterwards (P2).
         self.tail.load(Ordering::SeqCst)
     }
 }

@@ -86,8 +86,8 @@ impl Stretch {
         is_over
     }
 
-    /// Adjusts the limit after a yield that lasted for `took`. Beside threads that never yield, a
-    /// yield takes long, so the worker then yields less often.
+    /// Adjusts the limit after a yield that lasted for `took`. A yield takes long if the other
+    /// threads never yield. The worker then yields less often.
     pub(crate) fn has_yielded(&self, took: Duration) {
         self.limit.set(LIMIT.max(took / 4));
     }

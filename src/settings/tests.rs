@@ -101,14 +101,16 @@ fn settings_survive_a_round_trip_through_each_format() {
     }
 }
 
-/// Returns the errors that TOML, YAML and JSON give for a value of a key. The value is in JSON.
+/// Returns the errors that TOML, YAML and JSON give if `key` has this value. The value is written
+/// as in JSON, which the other two formats can read.
 fn errors(key: &str, value: &str) -> [String; 3] {
     let json = format!("{{\"{key}\": {value}}}");
     [
         toml::from_str::<PoolSettings>(&format!("{key} = {value}"))
             .unwrap_err()
             .to_string(),
-        // JSON is YAML, except that YAML may accept a number as a text, without an error.
+        // The JSON text is also YAML. But YAML accepts a number where a text is expected. Then
+        // there is no error, and the result is an empty text.
         yaml_serde::from_str::<PoolSettings>(&json)
             .map_or_else(|e| e.to_string(), |_| String::new()),
         serde_json::from_str::<PoolSettings>(&json)

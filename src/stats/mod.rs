@@ -65,19 +65,19 @@ pub struct Stats {
     /// [`refusals`](Self::refusals).
     ///
     /// A [`do_with_deadline`](crate::Pool::do_with_deadline) whose deadline passed while it waited
-    /// for space is counted here. One with a timeout of zero is not counted at all.
+    /// for space is counted here. A call with a timeout of zero is not counted at all.
     pub refused: u64,
     /// Accepted tasks that ran and returned.
     pub completed: u64,
     /// Accepted tasks that ran and panicked: in the closure, in the drop of something that it
-    /// captured, or in the drop of a result whose caller or handle had left.
+    /// captured, or in the drop of a result because the caller had left or the handle was gone.
     pub panicked: u64,
     /// Accepted tasks that were not started because their deadline had passed, or because less than
     /// [`min_remaining`](crate::Submitter::min_remaining) was left until it. The caller of
-    /// [`do_with_deadline`](crate::Pool::do_with_deadline) got the closure back. A task of
-    /// [`with_deadline`](crate::Submitter::with_deadline) was dropped, at the latest when its turn
-    /// came. This includes queued tasks that their handle or group cancels after their deadline,
-    /// for instance because a `timeout` drops the handle.
+    /// [`do_with_deadline`](crate::Pool::do_with_deadline) got the closure back. A task that was
+    /// submitted through [`with_deadline`](crate::Submitter::with_deadline) was dropped, at the
+    /// latest when its turn came. A queued task also counts here if its handle or group cancels it
+    /// after its deadline, for instance because a `timeout` drops the handle.
     pub expired: u64,
     /// Accepted tasks that were not started because of a shutdown, or because they were cancelled
     /// before their deadline: by their [`Group`](crate::Group::cancel), or by their
@@ -324,8 +324,8 @@ impl RefusalCounts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerSnapshot {
-    /// The worker's place in the pool, from 0 up to but not including `max_workers`. It is the
-    /// number in the thread's name. Once the worker has ended, another one may get it.
+    /// The worker's place in the pool, from 0 up to but not including `max_workers`. The thread's
+    /// name contains this number. Once the worker has ended, another worker may get the slot.
     pub slot: usize,
     /// `true` if the worker has a task.
     pub busy: bool,
@@ -333,8 +333,8 @@ pub struct WorkerSnapshot {
     pub label: Option<&'static str>,
     /// `true` if the result of that task is no longer wanted: see [`Stats::abandoned`].
     pub abandoned: bool,
-    /// The time since that task's deadline, if the task is abandoned because of it: its caller left
-    /// at its deadline, or the task is past a deadline of its own
+    /// The time since that task's deadline passed. The deadline is either the one at which the
+    /// task's caller left, or one of the task's own
     /// ([`with_deadline`](crate::Submitter::with_deadline),
     /// [`run_limit`](crate::Submitter::run_limit)). `None` if no deadline has passed, even if the
     /// task is abandoned, for instance because its group was cancelled.

@@ -21,9 +21,9 @@ use crate::error::ParseSettingError;
 /// All submissions of a pool that wait for space wait in one line. These are blocked threads, and
 /// futures of [`serve_async`](crate::Awaitable::serve_async), which waits under every policy. They
 /// get space in the order in which they came, whether or not their threads or futures run
-/// meanwhile. A later submission takes space before them only if it was under way when they began
-/// to wait. A submission that must not wait leaves the space to them. It is refused only if at one
-/// moment every worker was busy and the queue was full.
+/// meanwhile. A submission outside the line takes space before them only if it was already under
+/// way when they began to wait. A submission that must not wait leaves the space to them. It is
+/// refused only if at one moment of its call every worker was busy and the queue was full.
 ///
 /// # Examples
 ///
@@ -99,7 +99,7 @@ impl fmt::Display for WhenFull {
 /// The text before the duration of [`WhenFull::BlockFor`].
 const BLOCK_FOR: &str = "block:";
 
-/// Reads the word that a settings file has for the policy.
+/// Parses the policy, which is written as in a settings file.
 ///
 /// ```
 /// use lazypool::WhenFull;
@@ -169,8 +169,8 @@ pub enum Shutdown {
     ///
     /// * A caller of `do_with_deadline` gets its closure back, as [`Refusal::Closed`](crate::Refusal::Closed).
     /// * A [`Handle`](crate::Handle) gets [`TaskError::Discarded`](crate::TaskError::Discarded).
-    /// * A closure that came by `serve` is dropped, and no caller is told. Only three counters show
-    ///   that: [`Stats::discarded`](crate::Stats::discarded),
+    /// * A closure that was submitted with `serve` is dropped, and no caller is told. Only three
+    ///   counters show the drop: [`Stats::discarded`](crate::Stats::discarded),
     ///   [`ShutdownReport::discarded`](crate::ShutdownReport::discarded), and the
     ///   [`discarded`](crate::Group::discarded) of its group.
     /// * The tasks of a scope are never discarded.
@@ -196,7 +196,7 @@ impl Shutdown {
     }
 }
 
-/// Writes the word that a settings file has for the mode.
+/// Writes the mode as the word that a settings file uses for it.
 impl fmt::Display for Shutdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -207,7 +207,7 @@ impl fmt::Display for Shutdown {
     }
 }
 
-/// Reads the word that a settings file has for the mode.
+/// Parses the mode from the word that a settings file uses for it.
 ///
 /// ```
 /// use lazypool::Shutdown;

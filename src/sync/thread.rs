@@ -3,7 +3,8 @@
 //! mutex, and the token is then lost. shuttle's `park` may return at any step, which would hide a
 //! lost wake-up.
 
-// shuttle's scenarios use some of these items. loom's models use none of them.
+// Some of these items are `pub` because shuttle's scenarios use them. loom's models use none of
+// them, so loom's build does not export them.
 #![cfg_attr(lazypool_loom, allow(unreachable_pub))]
 
 use super::{imp, Arc};

@@ -36,7 +36,7 @@ pub(crate) struct Ctx<'a> {
     caller: Cell<Option<*const WaitNode>>,
     /// The label of the running task.
     label: Cell<Option<&'static str>>,
-    /// The id of the task that runs or is about to run, as in its decision.
+    /// The id by which the worker's decision names the task that runs or is about to run.
     pub(crate) task_id: Cell<u64>,
     /// The things to do before the next task's code is called: [`HELP_OTHERS`], [`NOTE_START`] and
     /// [`WAKE`].
@@ -189,7 +189,8 @@ impl<'a> Ctx<'a> {
     /// Returns the running task's deadline or its caller's, whichever is earlier.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let callers = self.caller.get().map(|node| {
-            // SAFETY: `caller` is set only by `run_decided`, while the task runs.
+            // SAFETY: only `run_decided` sets `caller`, and clears it once the task has ended. By
+            // its contract, the decision was started for the caller with this node.
             unsafe { self.record.decision.deadline(self.task_id.get(), node) }
         });
         let due = callers.unwrap_or(NEVER).min(self.record.due());
@@ -239,9 +240,9 @@ impl<'a> Ctx<'a> {
 
     /// Does the work that this worker has deferred for other threads. The work may start a thread
     /// and may call user code. The worker calls this when it is idle, has started its next task, or
-    /// has ended, and before other steps that may take long. It does not call this between the take
-    /// and the start of a task with a waiting caller, because that caller could not leave
-    /// meanwhile.
+    /// has ended, and before other steps that may take long. It does not call this after it has
+    /// taken a task with a waiting caller and before it has started that task, because that caller
+    /// could not leave meanwhile.
     #[inline]
     pub(crate) fn run_deferred(&self) {
         let todo = self.todo.get();
@@ -251,7 +252,7 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Does the deferred work of these flags.
+    /// Does the deferred work for each flag that is set in `todo`.
     #[cold]
     fn run_deferred_of(&self, todo: u8) {
         if todo & HELP_OTHERS != 0 {

@@ -69,7 +69,8 @@ pub(crate) struct Env {
     pub(crate) series: crate::work::series::Series,
 }
 
-/// Counts that are written by workers, and by callers that leave their tasks.
+/// Counts that are written by workers, by callers that leave their tasks, and by any thread on
+/// which a subscriber panics.
 #[derive(Debug, Default)]
 pub(crate) struct EnvCounts {
     pub(crate) hook_panics: AtomicU64,

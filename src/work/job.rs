@@ -2,8 +2,8 @@
 //!
 //! A [`Task`] is 56 bytes on 64-bit platforms: the address of a table of functions, and 48 bytes.
 //! The 48 bytes hold the job itself if it fits and its alignment is at most 8. Otherwise they hold
-//! a box of it. A slot or a queue cell has an 8-byte word before the task, and so fills one cache
-//! line.
+//! a pointer to the job in a box. A slot or a queue cell has an 8-byte word before the task, and so
+//! fills one cache line.
 
 use crate::parts::completion::{Answered, Remains};
 use crate::parts::members::{Ended, Pending};
@@ -51,8 +51,9 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Tells the waiter, and then the group, that the task has ended. Returns what is left, which
-    /// runs user code: a waker to call, a node and captures to drop.
+    /// Counts the task as ended in its group, releases the waiter, and then takes the task out of
+    /// the group. Returns what is left: a waker to call, and a node and captures to drop. All of
+    /// these may run user code.
     pub(crate) fn tell_ended(self) -> (Remains, Option<Captured>) {
         if let Some(pending) = &self.group {
             pending.has_ended(Ended::Discarded);
@@ -117,7 +118,8 @@ impl<S: Stored, J: Job> Contents<S, J> {
         if options.is_empty() {
             return self.job.run(ctx, end);
         }
-        // SAFETY: the task is pending in its group, and leaves the group after `finish`.
+        // SAFETY: a group lives as long as a task is inside it (N7). This task leaves its group
+        // after `finish`.
         if !unsafe { ctx.begin(&options) } {
             return self.expire(ctx, end);
         }
@@ -180,7 +182,7 @@ impl<S: Stored, J: Job> Contents<S, J> {
     fn store(self) -> Bytes {
         let mut bytes = Bytes::uninit();
         if Self::FITS {
-            // SAFETY: it fits in size and alignment (`FITS`).
+            // SAFETY: the contents fit in size and alignment (`FITS`).
             unsafe { bytes.as_mut_ptr().cast::<Self>().write(self) }
         } else {
             let boxed = Box::into_raw(Box::new(self));
@@ -204,7 +206,7 @@ impl<S: Stored, J: Job> Contents<S, J> {
     /// # Safety
     /// As for `load`. The contents are moved out, so the bytes must not be used again.
     unsafe fn take(bytes: &Bytes) -> Self {
-        // SAFETY: as `load`; the caller never uses the bytes again.
+        // SAFETY: by this function's contract, which includes the contract of `load`.
         let contents = unsafe { Self::load(bytes) };
         if Self::FITS {
             // SAFETY: the contents are live, and are moved out only here.
@@ -230,7 +232,7 @@ struct Table {
     /// As for `due`. The call consumes the job, so the bytes must not be used again.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
-    /// As `run`.
+    /// As for `run`.
     discard: unsafe fn(&mut Bytes, NeverRan) -> Release,
 }
 
@@ -270,13 +272,14 @@ impl Task {
     #[inline]
     pub(crate) unsafe fn into_parts<S: Stored, J: Job>(self) -> (S, J) {
         let this = ManuallyDrop::new(self);
-        // SAFETY: of these types by this function's contract; `this` is not dropped.
+        // SAFETY: by this function's contract, the task was made from these types. Its bytes are
+        // not used again, because `this` is not dropped.
         let contents = unsafe { Contents::<S, J>::take(&this.bytes) };
         (contents.stored, contents.job)
     }
 
-    /// Returns the task's own deadline as [`Env::nanos`](crate::work::env::Env::nanos), or
-    /// [`NEVER`].
+    /// Returns the task's own deadline in the form that
+    /// [`Env::nanos`](crate::work::env::Env::nanos) returns, or [`NEVER`].
     pub(crate) fn due(&self) -> u64 {
         // SAFETY: a `Task` holds a live job until it is consumed.
         unsafe { (self.table.due)(&self.bytes) }
@@ -310,7 +313,8 @@ impl Task {
     /// Takes the task apart without running it.
     pub(crate) fn discard(self, why: NeverRan) -> Release {
         let mut this = ManuallyDrop::new(self);
-        // SAFETY: the task is consumed once: `this` is not dropped.
+        // SAFETY: this call takes the task by value and does not drop it, so the job is consumed
+        // once.
         unsafe { (this.table.discard)(&mut this.bytes, why) }
     }
 }
@@ -347,7 +351,7 @@ mod tests {
 
         fn back<F: FnOnce() + Send + 'static>(f: F) -> F {
             let task = Task::new(Submitted::default(), (), f);
-            // SAFETY: of the type it was made from.
+            // SAFETY: the task was made from a closure of this type.
             unsafe { task.into_parts::<(), F>() }.1
         }
     }

@@ -1,9 +1,9 @@
 //! The observers of a pool: recorders of the feature `metrics` and subscribers of the feature
-//! `tracing`. With both features off, nothing here compiles to an instruction.
+//! `tracing`. With both features off, the functions here do nothing.
 //!
 //! Recorders and subscribers are user code. Their panics are contained, and counted as
 //! `hook_panics`. A recorder runs within [`Ctx::call`](crate::work::context::Ctx), before the
-//! task's outcome is decided. So it delays its own task and no other.
+//! task's outcome is decided. So the task ends only after the recorder has returned.
 
 #![cfg_attr(
     not(all(feature = "metrics", feature = "tracing")),
@@ -15,7 +15,7 @@ use crate::stats::WorkerSnapshot;
 use crate::work::env::Env;
 use std::io;
 
-/// The time at which a task was submitted, as [`Env::nanos`]. Empty without `metrics`.
+/// The time at which a task was submitted, as returned by [`Env::nanos`]. Empty without `metrics`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Submitted {
     #[cfg(feature = "metrics")]

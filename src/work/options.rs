@@ -78,9 +78,9 @@ impl<S: Stored> Stored for (Times, S) {
 /// The times within which a task must start and end, in nanoseconds. [`NEVER`] stands for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
-    /// The last moment at which the task may start, as [`Env::nanos`].
+    /// The last moment at which the task may start, as returned by [`Env::nanos`].
     start_by: u64,
-    /// The task's own deadline, as [`Env::nanos`].
+    /// The task's own deadline, as returned by [`Env::nanos`].
     due: u64,
     /// The time that the task may take from its start.
     run_limit: u64,
@@ -111,7 +111,7 @@ impl Times {
         })
     }
 
-    /// Returns the task's own deadline, as [`Env::nanos`].
+    /// Returns the task's own deadline in the form that [`Env::nanos`] returns.
     pub(crate) fn due(self) -> u64 {
         self.due
     }

@@ -25,12 +25,12 @@ pub(crate) struct Record {
     /// The description of the latest task that has a label. In a pool that tracks ages, the
     /// description of the latest task.
     about: Mutex<About>,
-    /// The running task's own deadline, as [`Env::nanos`](crate::work::env::Env::nanos), or
-    /// [`NEVER`].
+    /// The running task's own deadline, as returned by
+    /// [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
     due: AtomicU64,
     /// The running task's group, or null. The group lives while the task runs. The lowest bit marks
-    /// the group as cancelled. The worker or the cancelling thread sets it, because at least one of
-    /// them sees the other's step (P3).
+    /// the group as cancelled. Both the worker and the cancelling thread may set the bit. At least
+    /// one of them does, because it sees the other's step (P3).
     group: AtomicPtr<Members>,
 }
 
@@ -39,8 +39,8 @@ struct About {
     /// The number of tasks that had ended on the slot before the described task began.
     ended: u64,
     label: Option<&'static str>,
-    /// The start of the described task, as [`Env::nanos`](crate::work::env::Env::nanos), if ages
-    /// are tracked.
+    /// The start of the described task, as returned by
+    /// [`Env::nanos`](crate::work::env::Env::nanos), if ages are tracked.
     started: Option<u64>,
 }
 
@@ -130,19 +130,18 @@ impl Record {
     /// Sets the running task's own deadline. Called by the slot's worker only.
     #[inline]
     pub(crate) fn set_due(&self, due: u64) {
-        // Relaxed: its readers look again.
+        // Relaxed: a reader that gets an old value reads again later.
         self.due.store(due, Ordering::Relaxed);
     }
 
     #[inline]
     pub(crate) fn due(&self) -> u64 {
-        // Relaxed: its readers look again.
+        // Relaxed: see `set_due`.
         self.due.load(Ordering::Relaxed)
     }
 
-    /// Returns how long the running task has been abandoned at the time `now` because of a
-    /// deadline, counted from that deadline. Returns `None` if the task is not abandoned, or is
-    /// abandoned for another reason.
+    /// If the running task is abandoned because of a deadline, returns the time from that deadline
+    /// to `now`. Returns `None` if the task is not abandoned, or is abandoned for another reason.
     pub(crate) fn abandoned_for(&self, now: u64) -> Option<Duration> {
         let own = Some(self.due()).filter(|due| *due <= now);
         let passed = own.into_iter().chain(self.decision.left_at()).min()?;
@@ -218,7 +217,8 @@ const CANCELLED: usize = 1;
 fn count(word: &AtomicU64) {
     // Relaxed: only this thread writes it.
     let counted = word.load(Ordering::Relaxed).wrapping_add(1);
-    // ORDERING: L1: counted after the worker is free, or after the task was accepted.
+    // ORDERING: L1: an end is counted after the worker is free. A task taken from the queue is
+    // counted after the queue accepted it.
     crate::sync::store_release(word, counted);
 }
 

@@ -68,7 +68,7 @@ impl Series {
             for place in &self.0 {
                 // `get_or_init` is not used, because the recorder is user code. If it waited for
                 // another task, that task's worker could come to the same place, and wait for this
-                // initialization.
+                // initialization. Both workers would then wait for ever.
                 if place.get().is_none() {
                     // Another worker may have filled the place first, for another label.
                     let _ = place.set(register());

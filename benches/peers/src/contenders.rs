@@ -16,8 +16,8 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
     /// `true` if the pool can bound its queue and refuse.
     const BOUNDED: bool = false;
 
-    /// Builds a pool of `workers` workers. `queue` and `full` matter only for a pool that can bound
-    /// its queue, and that must know this when it is built.
+    /// Builds a pool of `workers` workers. `queue` and `full` are for a pool that can bound its
+    /// queue. Other pools ignore them.
     fn build(workers: usize, queue: usize, full: WhenFull) -> Self;
 
     /// Submits a task without waiting for its end. Waits for room if the queue is bounded.
@@ -212,7 +212,7 @@ channel! { "parkring channel", parkring::channel::Sender<Boxed>, |n: usize| {
     parkring::channel::bounded(n.max(1))
 } }
 
-/// Implements a pool that has no waits of its own.
+/// Implements a pool without a bounded queue, with the default `call` and `batch`.
 macro_rules! pool {
     ($name:literal, $pool:ty, $execute:ident, $build:expr) => {
         impl Contender for $pool {

@@ -66,8 +66,8 @@ pub(crate) fn perform<C: Contender>(what: &str, n: u64) {
             });
         }
         if what == RUN {
-            // Hold the worker with a task again. Otherwise the count would have its look for
-            // another task, which takes a varying time.
+            // Hold the worker with a last task. Otherwise the count would include the worker's
+            // search for another task, which takes a varying number of instructions.
             std::mem::forget(Mutex::lock(&last));
             pool.execute(holding(&last));
             held = None;

@@ -23,8 +23,8 @@ pub(crate) fn usage() -> Option<[f64; 2]> {
         let fields = text.lines().next()?.split_whitespace().skip(skipped);
         Some(fields.map_while(|f| f.parse().ok()).collect())
     };
-    // The fields are user, nice, system, idle, iowait, irq, softirq and steal. They include the
-    // later ones.
+    // The fields are user, nice, system, idle, iowait, irq, softirq and steal. The two later ones,
+    // the times of guests, are parts of user and nice.
     let machine = numbers("/proc/stat", 1)?;
     let all: f64 = machine.get(..8)?.iter().sum();
     // The fields are user and system time, of this process and of its children that have ended.

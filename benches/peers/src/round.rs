@@ -61,9 +61,9 @@ fn behind(pads: usize, f: &mut dyn FnMut()) {
     black_box(pad);
 }
 
-/// Lets each contender take one turn, and measures the limit of the machine after them. Each round
-/// begins with another contender, and after a round of each layout the order is reversed. The order
-/// matters, because the kernel has placed the threads of the process for the contenders before.
+/// Lets each contender take one turn, and then measures the limit of the machine. Each round begins
+/// with another contender, and after a round of each layout the order is reversed. The order
+/// matters, because the kernel has already placed the process's threads for earlier contenders.
 pub(crate) fn child(mut args: impl Iterator<Item = String>) -> Result<(), String> {
     let (Some(name), Some(round)) = (args.next(), args.next()) else {
         return Err(String::from("peers starts itself with this option"));
@@ -90,7 +90,7 @@ pub(crate) fn child(mut args: impl Iterator<Item = String>) -> Result<(), String
                 print(figure, contender.kind, contender.name, x);
             }
         });
-        // Give threads that a dropped pool does not join time to end.
+        // A dropped pool may leave threads that it has not joined. Give them time to end.
         thread::sleep(Duration::from_millis(1));
     }
     if name.starts_with(TIMED) {

@@ -41,9 +41,9 @@ impl Tally {
         total() - self.0
     }
 
-    /// Waits until `n` tasks have run, and asserts that no more have. Yields at first and does not
-    /// sleep, because a timer is late. It yields because the kernel may have woken a worker on this
-    /// core although another core is idle.
+    /// Waits until `n` tasks have run, and asserts that no more have. Does not sleep at first,
+    /// because a sleep ends late. Yields instead, because the kernel may have woken a worker on
+    /// this core although another core is idle.
     pub(crate) fn wait(&self, n: u64) {
         let start = Instant::now();
         while self.ran() < n {

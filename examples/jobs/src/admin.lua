@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- What an operator asks, also of a full Redis. KEYS: as in `jobs.lua`. ARGV: step, group, arguments.
+-- The operator's commands. They also work in a full Redis. KEYS: as in `jobs.lua`. ARGV: step,
+-- group, arguments.
 local stream, retry, dead, done = unpack(KEYS)
 local steps = {}
 
@@ -9,7 +10,8 @@ function steps.status(group)
     redis.call('ZCARD', done), pending}
 end
 
--- Lists dead letters, or sends them again or deletes them, too: at most 100, without their payloads.
+-- Lists at most 100 dead letters, without their payloads. `send` also adds their jobs to the stream
+-- again. `send` and `delete` also delete the letters.
 function steps.letters(_, act, from, to)
   local letters = redis.call('XRANGE', dead, from, to, 'COUNT', 100)
   for i, letter in ipairs(letters) do

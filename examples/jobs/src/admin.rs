@@ -4,8 +4,8 @@
 use crate::queue::{Queue, Settings};
 use redis::{cmd, ErrorKind, RedisError, RedisResult, ServerErrorKind, ToRedisArgs};
 
-/// The number of entries of each kind (those of the stream include the retries), and the number of
-/// pending jobs of each consumer that has any.
+/// The numbers of entries in the stream (with the retries), of retries, of dead letters and of done
+/// keys, and the number of pending jobs of each consumer that has any.
 pub type Status = (usize, usize, usize, usize, Vec<(String, usize)>);
 
 /// A dead letter: its id, and the key, kind and reason, shortened.

@@ -1,9 +1,11 @@
 #!lua flags=allow-oom
--- All that changes jobs. Redis runs a step alone and logs its writes as one: a process or a server
--- killed in the middle leaves all of them or none. With `allow-oom` the steps work in a full Redis,
--- too. A dead letter replaces its entry, and the done keys are bounded: they do not fill it further.
--- In `retry` are "ID ATTEMPT" by due time: the entry stays in the stream and is not pending. Its
--- delivery count is 1000 * attempts + deliveries. All times are in ms.
+-- The steps that change jobs. Redis runs a step alone and logs its writes as one. If a process or
+-- the server is killed in the middle, either all of these writes are kept or none.
+-- With `allow-oom` the steps also work in a full Redis. They do not fill it further: a dead letter
+-- replaces its entry, and the number of done keys is bounded.
+-- The set `retry` has "ID ATTEMPT" by due time. The entry itself stays in the stream, and is not
+-- pending. The delivery count of a pending entry is 1000 * failed attempts + deliveries of this
+-- attempt. All times are in ms.
 local stream, retry, dead, done = unpack(KEYS)
 local step, group, me, visibility, backoff, keep, deaths, most = unpack(ARGV, 1, 8)
 local steps, complaint, time = {}, '', redis.call('TIME')
@@ -27,7 +29,8 @@ local function claim(consumer, id, ...)
   return not entry.err and entry[1]
 end
 
--- Leaves an entry to others: after the visibility timeout, less what it has been idle for.
+-- Gives an entry back. Others can claim it once its idle time reaches the visibility timeout.
+-- `idle` is its idle time now.
 local function give(id, idle, count)
   claim('nobody', id, 'IDLE', idle, 'RETRYCOUNT', math.max(count, 0), 'JUSTID')
 end
@@ -43,7 +46,7 @@ local function is_done(fields)
   end
 end
 
--- Adds a dead letter. `unpack` has a limit.
+-- Adds a dead letter. Packs the fields into one if they are too many for `unpack`.
 local function bury(fields, reason)
   if #fields > 4000 then fields = {'packed', cmsgpack.pack(fields)} end
   return try('XADD', dead, '*', 'reason', reason, 'consumer', me, unpack(fields))
@@ -61,8 +64,8 @@ function steps.open()
 end
 
 -- Takes jobs of dead consumers if `claims` is 1, then retries that are due, then new ones: up to
--- `count`, and until they have `room` bytes. A job that one more death makes a dead letter comes
--- alone, to a consumer that has no `others`. Returns how long until a retry is due, too.
+-- `count`, and until they have `room` bytes. A job that would be a dead letter after one more death
+-- comes alone, to a consumer that has no `others`. Also returns how long until a retry is due.
 function steps.take(count, room, others, claims)
   count, room, deaths = tonumber(count), tonumber(room), tonumber(deaths)
   local taken, alone = {}, false
@@ -107,13 +110,14 @@ function steps.skip(id, key)
   return is_done({'key', key}) and leave(id) or 0
 end
 
--- Whoever has the job by now: it is done.
+-- Marks a job as done, even if another consumer has it by now.
 function steps.done(id, key)
   leave(id)
   try('ZADD', done, now, key)
 end
 
--- To be tried again, or to the dead letters. Nothing if another consumer has the job: it reports it.
+-- Schedules another attempt of a job that has failed, or moves it to the dead letters. Does nothing
+-- if another consumer has the job by now, because that consumer reports it.
 function steps.failed(id, reason, attempts)
   local job = mine(id)
   if not job then return end
@@ -126,15 +130,15 @@ function steps.failed(id, reason, attempts)
   end
 end
 
--- Gives a job back at once, and takes this delivery back.
+-- Gives a job back, so that others can claim it at once. Does not count this delivery.
 function steps.released(id)
   local job = mine(id)
   if job then give(id, visibility, job[4] - 1) end
 end
 
--- Starts the visibility timeout of all that this consumer knows (ARGV from 10) again, and gives back
--- what it does not know: its answer was lost, or its process died if this is the `start`. Forgets old
--- keys, and consumers that have gone. Returns what is wrong with a key: an error at the start.
+-- Restarts the visibility timeout of the jobs that this consumer knows (ARGV from 10). Gives back
+-- its other jobs: an answer was lost or, if `start` is 1, an earlier process died. Forgets old
+-- keys, and consumers that have gone. Returns what is wrong with a key; at the start as an error.
 function steps.extend(start)
   local known = {}
   for i = 10, #ARGV do known[ARGV[i]] = true end

@@ -1,4 +1,4 @@
-//! `jobs --help`
+//! The program `jobs`. `jobs --help` explains its commands.
 
 use jobs::admin::Letter;
 use jobs::kinds;

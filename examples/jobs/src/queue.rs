@@ -55,7 +55,8 @@ pub struct Job {
     pub payload: Vec<u8>,
     /// The job's own deadline. 0: the job has the deadline of its consumer.
     pub deadline_ms: u32,
-    /// The job's delivery count in Redis: 1000 * attempts + deliveries.
+    /// The job's delivery count in Redis. It holds two numbers: 1000 * failed attempts + deliveries
+    /// of this attempt.
     pub times: u64,
     /// The reason why the job cannot be run, if there is one.
     pub bad: Option<String>,
@@ -189,9 +190,9 @@ impl Queue {
         Ok((!is_done).then_some(job))
     }
 
-    /// Restarts the visibility timeout of the `known` jobs. Lets others claim the other jobs of this
-    /// consumer: those in an answer that was lost or, at the `start`, those of an earlier process.
-    /// Returns a text if a key is wrong.
+    /// Restarts the visibility timeout of the `known` jobs. Gives back all other jobs of this
+    /// consumer: jobs in an answer that was lost or, at the `start`, jobs of an earlier process.
+    /// Returns a text if a key is of the wrong type.
     pub fn extend(&mut self, known: &[&str], start: bool) -> RedisResult<String> {
         self.step("extend", (u8::from(start), known)).query(&mut self.con)
     }

@@ -30,7 +30,7 @@ struct Taken {
     until: Instant,
     run: Option<Handle<Result<(), Failure>>>,
     end: Option<Result<(), Failure>>,
-    /// `true` if the job's end has been reported. A job that still runs then hangs.
+    /// `true` if the job's end has been reported. If the job still runs then, it counts as hung.
     told: bool,
 }
 
@@ -162,7 +162,7 @@ impl Consumer {
     fn add(&mut self, job: Job) {
         let told = self.taken.iter().find(|taken| taken.job.key == job.key).map(|taken| taken.told);
         let end = match told {
-            Some(false) => return, // its key runs: the next extension gives it back
+            Some(false) => return, // its key already runs: the next `extend` gives it back
             Some(true) => Some(passing("timed out")),
             None => job.bad.clone().map(|why| Err(Failure::Lasting(why))),
         };

@@ -35,7 +35,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Returns the jobs that are in no place, and those that are done without an effect.
+    /// Returns the jobs that are neither done nor dead, and those that are done without an effect.
     pub fn lost<'a>(&'a self, jobs: &'a [Job]) -> Vec<&'a String> {
         let is = |key: &String| self.done.contains(key) || self.dead.contains_key(key);
         let gone = jobs.iter().map(|job| &job.key).filter(|key| !is(key));
@@ -43,8 +43,8 @@ impl Ledger {
         gone.chain(self.done.iter().filter(undone)).collect()
     }
 
-    /// Returns `true` if exactly the jobs that cannot succeed are dead. `jobs` has the order of the
-    /// keys.
+    /// Returns `true` if exactly the jobs that cannot succeed are dead. Those of `jobs` that cannot
+    /// succeed must be sorted by key.
     pub fn is_right(&self, jobs: &[Job]) -> bool {
         let bad = |job: &&Job| ["panic", "hang", "juggle"].contains(&job.kind.as_str());
         jobs.iter().filter(bad).map(|job| &job.key).eq(self.dead.keys())

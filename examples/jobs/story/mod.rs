@@ -29,7 +29,8 @@ fn jobs() -> Vec<Job> {
     (0..JOBS).map(job).collect()
 }
 
-/// Makes the fault that is due once `percent` of the jobs are done, to one of the processes.
+/// Causes the fault that is due once `percent` of the jobs are done. Each fault ends `worker`, one
+/// of the processes.
 fn fault(site: &mut Site, mut worker: Process, percent: usize) -> Result<(), Box<dyn Error>> {
     match percent {
         25 => println!("kill -9 for a process; its jobs are claimed later"),

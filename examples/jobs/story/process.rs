@@ -120,7 +120,7 @@ impl Site {
         self.server.as_mut().expect("it was started")
     }
 
-    /// Returns a command of `jobs` for this place. Options may be given again: the last one counts.
+    /// Returns a command of `jobs` for this site. If an option is given again, the last one counts.
     pub fn jobs(&self, words: &str) -> Command {
         let (mut command, mut words) = (Command::new(&self.exe), words.split_whitespace());
         let Settings { url, stream, group, .. } = &self.s;

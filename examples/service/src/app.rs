@@ -204,7 +204,8 @@ fn one() -> u64 {
     1
 }
 
-/// The number of sums in one task, so that a task takes longer than its way to a worker.
+/// The number of factorials that one task computes. With so many, a task takes longer than its way
+/// to a worker.
 const PER_TASK: u64 = 64;
 
 /// Answers with `count` times the factorial of `n`, which tasks compute `count` times and sum up.

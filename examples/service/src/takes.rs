@@ -22,9 +22,9 @@ struct Average {
 
 impl Takes {
     /// Returns how much of its deadline a task needs to have left when it starts, for
-    /// [`min_remaining`](lazypool::Pool::min_remaining). Few tasks take longer than that. Returns
-    /// half of the deadline until a task has ended, so no task of a first burst starts that has
-    /// waited for longer.
+    /// [`min_remaining`](lazypool::Pool::min_remaining). Few tasks take longer than that. Until the
+    /// first task has ended, returns half of the deadline. So a task of a first burst does not
+    /// start if it has waited for longer than that.
     ///
     /// Returns at most seven eighths of the deadline. If tasks seem to take longer than that, a
     /// task that need not wait still starts, and shows whether they do.

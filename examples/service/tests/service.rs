@@ -187,7 +187,7 @@ fn the_dashboard_asks_for_what_the_service_tells() {
         .filter_map(|l| l.split_once('{'))
         .map(|l| l.0)
         .collect();
-    // Each metric of a query stands before its labels in braces, as does the one of the variable.
+    // In the dashboard, each word that begins with `lazypool_` is the name of a metric.
     let dashboard = include_str!("../dashboard.json");
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = dashboard.split(|c| !is_word(c));
@@ -200,8 +200,8 @@ fn the_dashboard_asks_for_what_the_service_tells() {
 
 #[test]
 fn past_its_deadline_a_request_is_a_504_and_its_task_is_cancelled() {
-    // The deadline is long. A task that follows others which took all of theirs must start within
-    // an eighth of it.
+    // The deadline is long, because the last task below must start within an eighth of it. The
+    // tasks before took their whole deadline, so the service asks for seven eighths of it.
     let service = start("deadline = \"4s\"", "max_workers = 1\nqueue_capacity = 8");
     let start = Instant::now();
     let mut running = sent(&service, "/sleep?ms=60000");
@@ -460,16 +460,16 @@ fn under_overload_95_percent_of_its_capacity_is_in_time() {
     assert!(100 * in_time >= 95 * ran, "{in_time} in time, {ran} run");
 }
 
-/// Most tasks run in vain under overload if they are started however late. So it is `min_remaining`
-/// that makes the difference in the test above.
+/// Under overload, most tasks run in vain if they are started no matter how late. So it is
+/// `min_remaining` that makes the difference in the test above.
 #[test]
 fn under_overload_eager_tasks_are_run_in_vain() {
     let Overload { in_time, ran, .. } = overload("/sleep?ms=300&takes=0", 96, 120);
     assert!(2 * in_time < ran as usize, "{in_time} in time, {ran} run");
 }
 
-/// Under overload the workers are never without work. They end as many tasks a second as with just
-/// as many clients as workers. The bound is far lower, because the machine may be busy.
+/// Under overload the workers are never without work. They end as many tasks a second as with 8
+/// clients, one for each worker. The bound is far lower, because the machine may be busy.
 #[test]
 fn under_overload_the_workers_are_not_idle() {
     let [just, many] = [8, 96].map(|clients| overload("/sleep?ms=100", clients, 80).took);

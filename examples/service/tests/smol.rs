@@ -1,5 +1,5 @@
-//! Tests the example without tokio, for each way in which a task can end. It is in the file that
-//! the guide to async code shows; `guides.rs` compares the two.
+//! Tests `within` of the example without tokio, for each way in which a task can end. The guide to
+//! async code shows the example's file; `guides.rs` compares the two.
 
 #[allow(dead_code)] // its `main`
 #[path = "../examples/smol.rs"]

@@ -8,8 +8,9 @@
 //! queued task, both sides race to take the cell from `Full` to `Held`. The winner owns the
 //! closure.
 //!
-//! **End.** The outcome of a started task belongs to the thread that moves the [`Decision`] of the
-//! worker's slot, which outlives the caller:
+//! **End.** Either the worker delivers the outcome of a started task, or the caller leaves the task
+//! first. The side that first moves the [`Decision`] out of `Running` wins. The decision is in the
+//! worker's slot, because the slot outlives the caller:
 //!
 //! | from | to | by | then |
 //! |---|---|---|---|

@@ -43,8 +43,8 @@ const LEAVES: u32 = 1 << 30;
 pub(crate) enum Waited {
     /// The outcome is there.
     Done,
-    /// The outcome came right after this thread had yielded. So the worker probably shares its
-    /// core.
+    /// The outcome came right after this thread had yielded. So the worker probably runs on the
+    /// same core as this thread.
     DoneOnceOffered,
     /// The deadline passed before the outcome came.
     Expired,
@@ -70,8 +70,8 @@ pub(crate) enum WakeUp {
 #[repr(C)]
 pub(crate) struct WaitNode {
     done: AtomicU32,
-    /// Keeps `done`, which the caller polls, on another cache line than the fields that the worker
-    /// uses. `CachePadded` would do that, too, but the allocator takes longer for memory of a large
+    /// Keeps the fields that the worker uses off the cache line of `done`, which the caller polls.
+    /// `CachePadded` would do that, too, but the allocator takes longer for memory of a large
     /// alignment.
     _apart: [u8; LINE - size_of::<u32>()],
     /// A worker's slot number plus one, or zero until a worker stores its number. In a node on the
@@ -146,7 +146,7 @@ impl WaitNode {
     /// Returns the slot of the worker that has taken the caller's task from the queue. Returns
     /// `None` until that worker has published the slot.
     pub(crate) fn worker_slot(&self) -> Option<usize> {
-        // ORDERING: C3: acquires that the decision has been started.
+        // ORDERING: C3: acquires the start of the decision.
         let told = self.worker_slot.load(Ordering::Acquire);
         ((told % LEAVES) as usize).checked_sub(1)
     }

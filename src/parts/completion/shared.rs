@@ -123,8 +123,8 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
 
     /// Ends the task by writing its outcome. The closure must have been taken.
     pub(crate) fn end(self, outcome: Option<O>) -> Answered {
-        // SAFETY: the memory is alive until this side is released, and this call consumes this
-        // side.
+        // SAFETY: the memory is alive until this side is released. This call consumes this side, so
+        // it is the only call for the task.
         let answered = unsafe { Shared::answer(self.0.as_ptr(), outcome) };
         Answered {
             shared: Some(self.0),
@@ -210,8 +210,8 @@ pub(crate) struct Answered {
 impl Answered {
     /// Releases the waiter. Returns the work that is left, which is user code.
     pub(crate) fn release(self) -> Remains {
-        // SAFETY: by the contract of `Shared::answer`, which made this value. This call consumes
-        // it.
+        // SAFETY: `Shared::answer` made this value. By its contract, the node is alive until this
+        // call. This call consumes the value, so it is the only call for the node.
         let (waker, is_last) = unsafe { WaitNode::release(self.node) };
         let shared = self.shared.filter(|_| is_last);
         // SAFETY: the memory comes from `Box::leak`, and both sides have left it.

@@ -35,7 +35,8 @@ impl CellState {
     }
 }
 
-/// The distance between two positions. The bits below it hold a cell's state, or flags.
+/// The difference between consecutive positions. The bits below it hold a cell's state, or the
+/// flags of `tail`.
 pub(super) const STEP: u64 = 8;
 const STATE: u64 = STEP - 1;
 
@@ -50,8 +51,8 @@ pub(super) fn taken(from: CellState, to: CellState) {
 }
 
 /// A cell: one cache line with a task of 56 bytes. On machines whose cache lines have 128 bytes,
-/// two neighbors share a line. Cells of 128 bytes would avoid that, but twice the memory would cost
-/// every pool more.
+/// two neighbors share a line. Cells of 128 bytes would avoid that, but every queue would then need
+/// twice the memory, on all machines.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(super) struct Cell<T> {

@@ -20,11 +20,10 @@
 //!
 //! A pop waits for no other thread. It returns `Empty` only if `head` was equal to `tail`. It
 //! returns `InProgress` while another thread is between two steps at the oldest position. A push
-//! returns `Full` only if neither end moved while it looked, `capacity` positions lay between them,
-//! and the oldest cell was not dead.
+//! returns `Full` only if, while it looked, neither `head` nor `tail` moved, `capacity` positions
+//! lay between them, and the oldest cell was not dead.
 //!
-//! Positions wrap at 2^64. One position is [`STEP`] further than the one before, which leaves the
-//! low bits to flags and states.
+//! Positions wrap at 2^64. They are multiples of [`STEP`], so flags and states fit in the low bits.
 
 mod cell;
 mod take;
@@ -68,7 +67,8 @@ pub(crate) struct Queue<T> {
 
 // SAFETY: the queue owns its cells and their tasks, as a box owns its value.
 unsafe impl<T: Send> Send for Queue<T> {}
-// SAFETY: a cell has one owner at a time (see above). Only the owner touches the task in it.
+// SAFETY: a cell has one owner at a time: the push that reserved its position, or the thread that
+// holds the cell. Only the owner touches the task in it.
 unsafe impl<T: Send> Sync for Queue<T> {}
 
 /// The reason why a push did not take the task.
@@ -155,7 +155,7 @@ impl<T> Queue<T> {
     }
 
     /// Returns `true` if `tail` is `capacity` tasks ahead of `head`. If `head` was read after
-    /// `tail`, it may be ahead of `tail`. Then the difference is negative.
+    /// `tail`, it may be ahead of `tail`. Then the difference is negative, and this is `false`.
     #[inline]
     fn is_full_by(&self, tail: u64, head: u64) -> bool {
         tail.wrapping_sub(head) as i64 >= self.capacity as i64
@@ -193,8 +193,8 @@ impl<T> Queue<T> {
             .compare_exchange(tail, next, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok();
         if reserved {
-            // SAFETY: this thread moved `tail` from this position, so the position is its own. By
-            // this function's contract, `head` has passed the position one lap before.
+            // SAFETY: there is a task (asserted). This thread moved `tail`, so the position is its
+            // own. By this function's contract, `head` has passed the cell's last position.
             unsafe { self.at(tail).fill(task) };
         }
         reserved
@@ -221,7 +221,7 @@ impl<T> Queue<T> {
                 if self.load_head() == head {
                     return Err(NotPushed::Full);
                 }
-            // SAFETY: there is space by `load_head_seen`, as in `room`.
+            // SAFETY: no flag is set, and `load_head_seen` has shown that there is space.
             } else if unsafe { self.push_at(tail, task) } {
                 return Ok(tail);
             }
@@ -229,8 +229,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Returns `true` if there is space for a quarter of the queue, at least one and at most 16
-    /// tasks. Then a submission that spins for space tries again.
+    /// Returns `true` if there is space for a quarter of the capacity, clamped to 1 to 16 tasks. A
+    /// submission that spins for space then tries again.
     pub(crate) fn has_ample_room(&self) -> bool {
         let places = (self.capacity / STEP / 4).clamp(1, 16);
         let tail = self.load_tail() & !FLAGS;
@@ -374,7 +374,7 @@ impl<T> Queue<T> {
             if self.load_head() != tail & !FLAGS {
                 return false;
             }
-            // ORDERING: P4: fails if a push came that this worker would have to see.
+            // ORDERING: P4: fails if a push came first. This worker must then run the task.
             let slept = self.tail.compare_exchange(
                 tail,
                 tail | ASLEEP,
@@ -449,8 +449,8 @@ impl<T> Queue<T> {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl<T> Queue<T> {
-    /// Stores the stamp of a queued task again, as `SeqCst`. Models call this because loom orders a
-    /// `SeqCst` load only with `SeqCst` stores.
+    /// Stores the stamp of a queued task again, with a `SeqCst` store. Models call this because
+    /// loom orders a `SeqCst` load only with `SeqCst` stores.
     #[cfg(lazypool_loom)]
     pub(crate) fn stamp_again(&self, position: u64) {
         let at = self.at(position);

@@ -48,9 +48,8 @@ impl<T> Queue<T> {
         if is_before(*from, head) {
             *from = head;
         }
-        // ORDERING: P3, P4: this thread takes tasks out because a flag was set: `CLOSED`, or the
-        // flag of a group. It reads `tail` after that. A push that moves `tail` later fails because
-        // of `CLOSED`, or its thread sees the group's flag.
+        // ORDERING: P3, P4: a shutdown calls this after it has set `CLOSED`. A push that moves
+        // `tail` after this read fails because of `CLOSED`. So the shutdown misses no task.
         let tail = self.tail.load(Ordering::SeqCst) & !FLAGS;
         while is_before(*from, tail) {
             let position = *from;

@@ -57,8 +57,8 @@ impl<T, R> Slot<T, R> {
 
     /// Ends the worker's start. Returns `Some(true)` if the worker's order is to look at the queue.
     /// In that case, calls `count` before another thread can see the end of the start. Returns
-    /// `None` if another thread changes the word at the same time, as a waiter does that takes its
-    /// task back. The worker must then try again.
+    /// `None` if another thread is changing the word, for example a caller that takes its task
+    /// back. The worker must then try again.
     ///
     /// # Safety
     /// The caller is the slot's worker, which is starting.

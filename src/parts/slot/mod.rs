@@ -363,8 +363,8 @@ impl<T, R> Slot<T, R> {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl<T, R> Slot<T, R> {
-    /// Returns the slot's thread, for models of a slot whose thread is its spawner and never
-    /// changes.
+    /// Returns the slot's thread, for models that store the thread before they share the slot, and
+    /// never change it.
     #[cfg(lazypool_loom)]
     pub(crate) fn thread_of_model(&self) -> thread::Thread {
         // SAFETY: the handle was written before the model shared the slot.

@@ -84,7 +84,7 @@ fn a_claim_by_hint_leaves_an_entry_that_is_dropped_or_used_again() {
     hand_over(&slot, claim, "a", false);
     run(&slot);
     own!(slot.publish_idle(&ready, 0));
-    // The worker is listed again. A second claim by hint leaves its entry in the ring, too.
+    // The worker is listed again. A second `claim_last_used` leaves its entry in the ring, too.
     let claim = slot.claim_last_used(0, true).expect("idle");
     assert_eq!(hand_over(&slot, claim, "b", false), 2);
     assert!(!ready.is_empty());
@@ -124,7 +124,7 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert!(slot.claim_last_used(0, true).is_none(), "not by hint");
     assert!(slot.claim_self(), "as any other");
     own!(slot.publish_idle(&ready, 0));
-    // A claim by hint leaves the worker's entry in the ready ring. The thread that pops the entry
+    // `claim_last_used` leaves the worker's entry in the ready ring. The thread that pops the entry
     // finds the worker claimed, and does not put it on the bench.
     let claim = slot.claim_last_used(0, true).expect("idle");
     assert_eq!(ready.pop(), Some(0));

@@ -1,5 +1,5 @@
-//! Used where the crate does not detect a `fork`: on systems that have none or do not report it, in
-//! models, and under Miri. No process counts as a child.
+//! Used where the crate does not detect a `fork`: on systems that do not have `fork` or do not
+//! report it, in models, and under Miri. No process counts as a child.
 
 pub(crate) fn watch() {}
 

@@ -77,6 +77,6 @@ pub(crate) fn generation_address() -> usize {
 /// Returns the generation, which is in the upper half of the word.
 #[inline(always)]
 pub(crate) fn generation() -> u64 {
-    // Relaxed: it changes only in a process that has one thread.
+    // Relaxed: the generation changes only in a new child, before the child has a second thread.
     GENERATION.load(Ordering::Relaxed)
 }

@@ -41,8 +41,8 @@ impl<T: Copy + PartialEq + Debug> Atomic<T> {
         }
     }
 
-    /// Reads the value. If `change` returns a new value, stores that value. Returns the value
-    /// before. `order` applies if a value is stored, and `or_else` applies if not.
+    /// Reads the value. If `change` returns a new value, stores it. Returns the value that was
+    /// read. `order` applies if a value is stored, and `or_else` applies if not.
     #[track_caller]
     fn access(&self, order: Ordering, or_else: Ordering, change: impl FnOnce(T) -> Option<T>) -> T {
         step();

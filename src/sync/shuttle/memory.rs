@@ -94,7 +94,8 @@ impl Published {
     }
 }
 
-/// Notes that the current thread has joined `thread`, so all steps of `thread` happen before.
+/// Notes that the current thread has joined `thread`. So all steps of `thread` happen before the
+/// next steps of the current thread.
 pub(super) fn has_joined(thread: usize) {
     let known = with_stamp(thread, |stamp| stamp.clone());
     with_stamp(me(), |stamp| join(stamp, &known));

@@ -37,8 +37,8 @@ pub(crate) fn store_release(word: &AtomicU64, value: u64) {
 }
 
 pub(crate) fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Joins<T> {
-    // The new thread may run before this thread goes on. So the clock is published before the
-    // start.
+    // The new thread may run before this thread goes on. So this thread publishes its vector clock
+    // (see `memory`) before the start.
     let known = Published::new();
     known.release(Ordering::Release);
     shuttle::thread::spawn(move || {
@@ -102,8 +102,8 @@ pub(crate) struct Mutex<T> {
     alive: Alive,
 }
 
-// SAFETY: as for `Atomic`. `value` is accessed under the lock, or in a `peek`, during which no
-// other thread runs.
+// SAFETY: the threads of an execution share one OS thread. `value` is accessed under the lock, or
+// in a `peek`, during which no other thread runs.
 unsafe impl<T: Send> Send for Mutex<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Mutex<T> {}

@@ -2,8 +2,8 @@
 //! and checks between steps.
 //!
 //! **The clock** is a number of ticks, not a measurement. Each reading adds a tick. A thread that
-//! waits for a time looks at the clock again and again. Each look adds a tick, or sets the clock to
-//! the time that the thread waits for, as if the system had run no other thread meanwhile. So a
+//! sleeps, or waits with a timeout, looks at the clock again and again. Each look adds a tick, or
+//! sets the clock to the end of that wait, as if the system had run no other thread meanwhile. So a
 //! deadline can pass between any two steps of other threads.
 
 use shuttle::rand::Rng;
@@ -17,9 +17,9 @@ const TICK: Duration = Duration::from_micros(100);
 /// The failures that may occur in an execution.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
-    /// On average, one request for a thread in `refuse_one_in` is refused. If zero, none is.
+    /// On average, one in `refuse_one_in` requests for a thread is refused. If zero, none is.
     pub refuse_one_in: u32,
-    /// On average, one call of `park` in `spurious_one_in` returns without a token. If zero, none
+    /// On average, one in `spurious_one_in` calls of `park` returns without a token. If zero, none
     /// does, so a lost wake-up is a deadlock, which shuttle reports.
     pub spurious_one_in: u32,
     /// If `true`, each access to an atomic is printed.
@@ -90,7 +90,7 @@ pub(crate) fn now() -> Instant {
     start + TICK * u32::try_from(ticks()).expect("a short execution")
 }
 
-/// Returns the tick at which a wait of `limit` ends that begins now.
+/// Returns the tick at which a wait ends if it begins now and lasts for `limit`.
 pub(super) fn ends_after(limit: Duration) -> u64 {
     let wait = limit.as_nanos().div_ceil(TICK.as_nanos());
     ticks().saturating_add(u64::try_from(wait).unwrap_or(u64::MAX))

@@ -38,7 +38,7 @@ fn sample(pool: &Pool, counter: &'static AtomicU64) -> f64 {
         }
         submitted += 256;
     }
-    // Do not read the counter before, because each read moves its cache line.
+    // Read the counter again only after all submissions, because each read moves its cache line.
     while counter.load(Relaxed) - before < submitted {
         spin_loop();
     }

@@ -11,9 +11,9 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Returns the time that `producers` threads take for `n` tasks, until all of them have run. They
-/// share one count of the tasks left, so that all end at about the same time. A producer that ended
-/// early would free a core for the pool's workers.
+/// Returns the time from the start of `producers` threads until all of their `n` tasks have run.
+/// The threads share one count of the tasks left, so they end at about the same time. A producer
+/// that ended early would free a core for the pool's workers.
 fn served(producers: u64, n: u64, submit: impl Fn() + Sync) -> Duration {
     let portion = (n / producers / 64).clamp(1, 256);
     let left = CachePadded::new(AtomicU64::new(n));

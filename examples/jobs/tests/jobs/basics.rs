@@ -28,7 +28,7 @@ fn a_poisoned_job_goes_to_the_dead_letters_and_takes_no_other_along() {
     let (mut site, worker) = start("poison", "", &all);
     let (mut workers, mut deaths) = ([worker, site.worker("")], 0);
     until("all is settled", || {
-        // Read this before the loop, because the last worker may have died just before.
+        // Read this first. Once all is settled, no more workers die, so the loop sees every death.
         let is_settled = site.ledger().unsettled == 0;
         for worker in workers.iter_mut().filter_map(|w| w.ended().map(|_| w)) {
             deaths += 1;
@@ -130,7 +130,7 @@ fn what_another_consumer_has_claimed_is_its_own() {
         let mut s = site.s.clone();
         (s.consumer, s.visibility) = (name.to_owned(), Duration::ZERO);
         let mut queue = s.connect().expect("a connection");
-        sleep(Duration::from_millis(600)); // a new connection claims nothing before
+        sleep(Duration::from_millis(600)); // until then, a new connection claims nothing
         let job = queue.take(5, 100, 0).expect("an answer").1.remove(0);
         (queue, job)
     });

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Before: the consumer was refused with the producers, and so were a new one and `status`.
+/// Before: a full Redis refused the consumer, and not only the producers. It also refused a new
+/// consumer and `status`.
 #[test]
 fn a_full_redis_drains() {
     let mut site = site("full", "");
