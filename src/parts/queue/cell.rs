@@ -7,8 +7,8 @@ use std::mem::MaybeUninit;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum CellState {
-    /// No task has been pushed at this position yet. A cell whose stamp belongs to an earlier lap
-    /// is empty, too.
+    /// No task has been pushed at this position yet. Once `head` has passed a cell, the cell is
+    /// empty for the next lap, although its stamp still belongs to the lap before.
     Empty = 0,
     /// The cell has a task.
     Full = 1,

@@ -9,7 +9,7 @@
 //!
 //! A pop moves `head` after it has read the task. So all cells that `head` has passed are empty,
 //! and a push need not look at a stamp. A dead cell keeps its place until it is the oldest. Then
-//! the next pop, or the next push that finds the queue full, moves `head` past it.
+//! the next pop, walk or push into a full queue moves `head` past it.
 //!
 //! Two flags are in `tail`:
 //!
