@@ -47,9 +47,9 @@ fn end_against_leaving() {
     leaves(|| Call::by_mailbox(1));
 }
 
-/// A caller of a queued task leaves at its deadline while the task starts and ends. Excludes:
-/// a caller that leaves before it is told where its task runs, and whose node is written
-/// after that. All interleavings.
+/// A caller of a queued task leaves at its deadline while the task starts and ends. Excludes: a
+/// worker that writes to the caller's node where the task runs, after the caller has left. All
+/// interleavings.
 #[test]
 fn told_the_place_against_leaving() {
     leaves(|| Call::by_queue(8));

@@ -172,8 +172,8 @@ fn start_hook_against_withdrawal_and_push() {
     });
 }
 
-/// A worker that was started for a queued task begins with a hook. Excludes: a task that stays
-/// queued beside a worker that ends its hook. Preemptions: 2.
+/// A worker is started for a queued task, and runs a hook first. Excludes: a task that stays queued
+/// although the worker has ended its hook. Preemptions: 2.
 #[test]
 fn start_hook_against_queue() {
     let setup = warm(2, 2).with(|b| b.on_worker_start(hook()));

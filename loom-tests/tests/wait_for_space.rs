@@ -1,6 +1,6 @@
 //! Submissions that wait in a pool's line for space (`src/engine/line.rs`,
-//! `src/engine/serving.rs`): threads that block, and futures. Laws 14, 20 and 22. The line alone:
-//! `tests/line.rs`.
+//! `src/engine/serving.rs`): threads that block, and futures. Laws 14, 20 and 22. `tests/line.rs`
+//! models the line alone.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{refuse_threads, store_oldest_again};

@@ -60,7 +60,8 @@ fn a_call_too_late_and_a_long_one() {
             let met = its.do_with_deadline(move || met.meet(), Duration::MAX);
             assert!(met.is_ok(), "space");
         });
-        // The task of a call that times out: its caller holds the oldest cell for a moment.
+        // These calls may time out in the queue. Then the caller takes its task out, and may hold
+        // the oldest cell for a moment.
         let (its, mut own) = (Arc::clone(&pool), dice.fork());
         let leaver = spawn(move || {
             for _ in 0..3 {

@@ -89,7 +89,8 @@ fn in_order() {
     });
 }
 
-/// Submits in one of the ways in which a submission waits, or must not wait.
+/// Makes one submission, in a way that the dice choose. Some ways wait for space, and others must
+/// not wait.
 fn act(bench: &Arc<Bench>, team: &Team, kept: &mut Vec<InLine>, dice: &mut Dice) {
     let a_while = WhenFull::BlockFor(ticks(dice.of(&[0, 1, 4, 20, 60])));
     let policy = dice.of(&[WhenFull::Refuse, WhenFull::Block, a_while]);
