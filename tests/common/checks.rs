@@ -4,6 +4,22 @@ use lazypool::{Pool, Stats};
 
 use super::{saturated, wait_until, Gate};
 
+/// Asserts figures of a pool by their names, and returns all of its figures:
+/// `assert_stats!(pool.stats(), completed: 1, refusals.closed: 0)`.
+macro_rules! assert_stats {
+    ($stats:expr, $($($figure:ident).+: $expected:expr),+ $(,)?) => {{
+        let stats: lazypool::Stats = $stats;
+        $(assert_eq!(
+            stats.$($figure).+,
+            $expected,
+            "{}: {stats:?}",
+            stringify!($($figure).+)
+        );)+
+        stats
+    }};
+}
+pub(crate) use assert_stats;
+
 /// Waits until no task runs or is queued, then returns the pool's statistics.
 #[track_caller]
 pub fn settle(pool: &Pool) -> Stats {

@@ -1,11 +1,11 @@
-//! Helpers that the integration tests share. This file: limits, waits for conditions, tests that must
-//! not hang. The modules: pools, gates and submissions, outcomes, ledgers, futures, threads.
+//! Helpers that the integration tests share. This file: limits, waits for conditions, tests that
+//! must not hang. The modules: pools, gates and submissions, outcomes, ledgers, futures, threads.
 //!
 //! No test here relies on time alone. Lower limits are exact, upper limits are generous, and a test
 //! waits for each event that must happen.
 
 // Each test binary compiles its own copy of this module and uses part of it.
-#![allow(dead_code, unreachable_pub, unused_imports)]
+#![allow(dead_code, unreachable_pub, unused_imports, unused_macros)]
 
 mod checks;
 mod cut;
@@ -21,18 +21,19 @@ mod pools;
 #[cfg(unix)]
 pub mod programs;
 
+use std::fmt::Debug;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub(crate) use checks::assert_stats;
 pub use checks::*;
 pub(crate) use cut::cut;
 use cut::limit;
-pub use gates::{
-    abandon, after, expired, held, on_drop, on_worker, panicked, refused, wait_in_line,
-};
+pub use futures::*;
+pub use gates::*;
 pub use ledger::{Entry, Gauge, Inside, Ledger, Tally};
 pub use outcomes::*;
 pub use pools::*;
@@ -95,6 +96,16 @@ pub fn wait_within(limit: Duration, what: &str, mut cond: impl FnMut() -> bool) 
     }
 }
 
+/// Asserts that `f` takes at least that long, and returns its result.
+#[track_caller]
+pub fn takes<T>(least: Duration, f: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = f();
+    let took = start.elapsed();
+    assert!(took >= least, "returned after {took:?}, before {least:?}");
+    result
+}
+
 /// Runs `body` on another thread and fails if it hangs, so that one lost wake-up does not hang the
 /// whole suite.
 #[track_caller]
@@ -114,6 +125,34 @@ pub fn timed(body: impl FnOnce() + Send + 'static) {
             Ok(Err(payload)) | Err(payload) => panic::resume_unwind(payload),
         },
     }
+}
+
+/// Runs `body` for each of the cases, as [`timed`] does. If it panics, prints the case.
+#[track_caller]
+pub fn timed_each<C: Debug>(
+    cases: impl IntoIterator<Item = C> + Send + 'static,
+    mut body: impl FnMut(C) + Send + 'static,
+) {
+    timed(move || {
+        for case in cases {
+            let name = format!("{case:?}");
+            let _named = on_drop(|| {
+                if thread::panicking() {
+                    eprintln!("the case is {name}");
+                }
+            });
+            body(case);
+        }
+    });
+}
+
+/// Returns each pair of an element of `a` and one of `b`.
+pub fn product<A: Copy, B: Copy>(
+    a: impl IntoIterator<Item = A>,
+    b: impl IntoIterator<Item = B> + Clone,
+) -> Vec<(A, B)> {
+    let pairs = |a| b.clone().into_iter().map(move |b| (a, b));
+    a.into_iter().flat_map(pairs).collect()
 }
 
 /// Calls its closure when it is dropped.
