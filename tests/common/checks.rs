@@ -84,15 +84,17 @@ pub fn check_moment(pool: &Pool, s: &Stats) {
     }
 }
 
-/// Checks law 9's balance, which holds while no call is under way.
+/// Checks law 9's balance, which holds while no call is under way, and returns the statistics.
 #[track_caller]
-pub fn check_at_rest(pool: &Pool, s: &Stats) {
-    check_moment(pool, s);
+pub fn check_at_rest(pool: &Pool) -> Stats {
+    let s = pool.stats();
+    check_moment(pool, &s);
     assert_eq!(
         s.accepted,
         s.completed + s.panicked + s.expired + s.discarded + s.queued as u64 + s.running as u64,
         "the ledger does not balance: {s:?}"
     );
+    s
 }
 
 /// Checks that the whole cap is usable: the pool accepts exactly `max_workers + queue_capacity`
@@ -126,9 +128,8 @@ pub fn assert_cap_usable(pool: &Pool) {
 /// Waits until no task runs or is queued, checks law 9's balance and returns the statistics.
 #[track_caller]
 pub fn at_rest(pool: &Pool) -> Stats {
-    let s = settle(pool);
-    check_at_rest(pool, &s);
-    s
+    settle(pool);
+    check_at_rest(pool)
 }
 
 /// Waits until `n` tasks are queued.

@@ -11,8 +11,8 @@ mod checks;
 mod cut;
 #[cfg(unix)]
 pub mod fork;
-pub mod futures;
-pub mod gates;
+mod futures;
+mod gates;
 mod ledger;
 #[cfg(target_os = "linux")]
 pub mod os;
@@ -223,12 +223,34 @@ pub fn unique() -> u64 {
 
 /// Runs `body` in another process, in which only this test has threads.
 ///
-/// `name` is the test's own name: the process runs this test binary again with only that test.
+/// The process runs this test binary again with only the test in which `body` is written.
 #[track_caller]
-pub fn isolated(name: &str, body: impl FnOnce() + Send + 'static) {
+pub fn isolated<F: FnOnce() + Send + 'static>(body: F) {
+    isolated_test(test_of::<F>(), || timed(body));
+}
+
+/// Runs `body` for each of the cases, as [`timed_each`] does, in a process like that of
+/// [`isolated`].
+#[track_caller]
+pub fn isolated_each<C: Debug, F: FnMut(C) + Send + 'static>(
+    cases: impl IntoIterator<Item = C> + Send + 'static,
+    body: F,
+) {
+    isolated_test(test_of::<F>(), || timed_each(cases, body));
+}
+
+/// Returns the name of the test function in which a closure is written. The type of the closure is
+/// called `binary::test::{{closure}}`.
+fn test_of<F>() -> &'static str {
+    let path = std::any::type_name::<F>();
+    path.split("::").nth(1).expect("the name of a test")
+}
+
+#[track_caller]
+fn isolated_test(name: &str, body: impl FnOnce()) {
     const VAR: &str = "LAZYPOOL_ISOLATED";
     if std::env::var(VAR).is_ok_and(|inside| inside == name) {
-        return timed(body);
+        return body();
     }
     let output = std::process::Command::new(std::env::current_exe().expect("current_exe"))
         .args([name, "--exact", "--nocapture", "--test-threads=1"])
