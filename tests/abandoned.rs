@@ -14,8 +14,8 @@ fn is_waiting(ended: &mpsc::Receiver<()>) -> bool {
     ended.recv_timeout(ms(50)) == Err(mpsc::RecvTimeoutError::Timeout)
 }
 
-/// Why a task is abandoned: its caller leaves, its group or its handle cancels it, its deadline or its
-/// run limit passes.
+/// Why a task is abandoned: its caller leaves, its group or its handle cancels it, its deadline or
+/// its run limit passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cause {
     Caller,
@@ -53,46 +53,41 @@ impl Cause {
 
     /// Serves such a task and waits until it is abandoned.
     fn abandon(self, pool: &Pool, gate: &Gate) {
-        let before = gate.entered();
         let abandons = self.serve(pool, gate);
-        gate.wait_entered(before + 1);
+        gate.wait_entered(1);
         abandons();
         wait_until("an abandoned task", || pool.stats().abandoned == 1);
     }
 }
 
-/// Each of the causes counts in `Stats::abandoned`, and a drop does not wait. `abandoned_for` is the
-/// time since the task's deadline passed, and `None` if no deadline did.
+/// Each of the causes counts in `Stats::abandoned`, and a drop does not wait. `abandoned_for` is
+/// the time since the task's deadline passed, and `None` if no deadline did.
 #[test]
 fn law10_law17_what_abandons_a_task() {
     use Cause::{Caller, Deadline, Group, Handle, RunLimit};
-    timed(|| {
-        let gate = Gate::new();
-        for cause in [Caller, Group, Handle, Deadline, RunLimit] {
-            let (pool, start) = (pool(2, 2), Instant::now());
-            cause.abandon(&pool, &gate);
-            let s = pool.stats();
-            assert_eq!((s.abandoned, s.running), (1, 1), "{cause:?}: {s:?}");
-            let abandoned_for = || {
-                let abandoned = pool.workers().into_iter().filter(|w| w.abandoned);
-                let all = Vec::from_iter(abandoned.map(|w| w.abandoned_for));
-                assert_eq!(all.len(), 1, "{cause:?}");
-                all[0]
-            };
-            if matches!(cause, Group | Handle) {
-                assert_eq!(abandoned_for(), None);
-            } else {
-                let first = abandoned_for().expect("the deadline has passed");
-                thread::sleep(ms(20));
-                let second = abandoned_for().expect("the deadline has passed");
-                assert!(second >= first + ms(20), "{cause:?}: {first:?}, {second:?}");
-                let since = start.elapsed() - ms(1000);
-                assert!(second <= since, "{cause:?}: {second:?}");
-            }
-            let start = Instant::now();
-            drop(pool);
-            assert!(start.elapsed() < LIMIT);
+    timed_each([Caller, Group, Handle, Deadline, RunLimit], |cause| {
+        let (gate, pool, start) = (Gate::new(), pool(2, 2), Instant::now());
+        cause.abandon(&pool, &gate);
+        assert_stats!(pool.stats(), abandoned: 1, running: 1);
+        let abandoned_for = || {
+            let abandoned = pool.workers().into_iter().filter(|w| w.abandoned);
+            let all = Vec::from_iter(abandoned.map(|w| w.abandoned_for));
+            assert_eq!(all.len(), 1);
+            all[0]
+        };
+        if matches!(cause, Group | Handle) {
+            assert_eq!(abandoned_for(), None);
+        } else {
+            let first = abandoned_for().expect("the deadline has passed");
+            thread::sleep(ms(20));
+            let second = abandoned_for().expect("the deadline has passed");
+            assert!(second >= first + ms(20), "{first:?}, {second:?}");
+            let since = start.elapsed() - ms(1000);
+            assert!(second <= since, "{second:?}");
         }
+        let start = Instant::now();
+        drop(pool);
+        assert!(start.elapsed() < LIMIT);
     });
 }
 
@@ -101,18 +96,14 @@ fn law10_law17_what_abandons_a_task() {
 #[test]
 fn law10_a_drop_after_a_shutdown_that_gave_up_does_not_wait_again() {
     use Shutdown::{Cancel, Discard, Drain};
-    timed(|| {
-        for (mode, on_drop) in [(Drain, Cancel), (Discard, Discard), (Cancel, Drain)] {
-            let gate = Gate::new();
-            let pool = pool_with(2, 2, |b| b.shutdown_on_drop(on_drop, Duration::MAX));
-            occupy(&pool, &gate, 1);
-            let report = pool.shutdown(mode, ms(1));
-            assert_eq!(report.stragglers.len(), 1, "{mode:?}");
-            let ended = drop_aside(pool);
-            ended
-                .recv_timeout(LIMIT)
-                .expect("the drop does not wait again");
-        }
+    let cases = [(Drain, Cancel), (Discard, Discard), (Cancel, Drain)];
+    timed_each(cases, |(mode, on_drop)| {
+        let gate = Gate::new();
+        let pool = pool_with(2, 2, |b| b.shutdown_on_drop(on_drop, Duration::MAX));
+        occupy(&pool, &gate, 1);
+        let report = pool.shutdown(mode, ms(1));
+        assert_eq!(report.stragglers.len(), 1, "{mode:?}");
+        arrives("a drop that does not wait again", &drop_aside(pool));
     });
 }
 
@@ -134,7 +125,7 @@ fn law10_a_drop_after_a_shutdown_that_did_not_wait_waits() {
         let ended = drop_aside(Arc::try_unwrap(pool).expect("the last handle of the pool"));
         assert!(is_waiting(&ended));
         gate.open();
-        ended.recv_timeout(LIMIT).expect("the drop has returned");
+        arrives("the end of the drop", &ended);
     });
 }
 
@@ -143,32 +134,25 @@ fn law10_a_drop_after_a_shutdown_that_did_not_wait_waits() {
 #[test]
 fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {
     use Cause::{Deadline, Group, Handle, RunLimit};
-    timed(|| {
-        for (cause, by_itself) in [
-            (Deadline, true),
-            (RunLimit, true),
-            (Group, false),
-            (Handle, false),
-        ] {
-            for later in [false, true] {
-                let never = Gate::new();
-                let (pool, first) = held(1);
-                if !later {
-                    first.open();
-                    settle(&pool);
-                }
-                let abandons = cause.serve(&pool, &never);
-                never.wait_entered(usize::from(!later));
-                let ended = drop_aside(pool);
-                assert!(is_waiting(&ended) || (by_itself && !later));
-                first.open();
-                if !by_itself {
-                    never.wait_entered(1);
-                    abandons();
-                }
-                ended.recv_timeout(LIMIT).expect("the task is abandoned");
-            }
+    let causes = [Deadline, RunLimit, Group, Handle];
+    timed_each(product(causes, [false, true]), |(cause, later)| {
+        let by_itself = matches!(cause, Deadline | RunLimit);
+        let never = Gate::new();
+        let (pool, first) = held(1);
+        if !later {
+            first.open();
+            settle(&pool);
         }
+        let abandons = cause.serve(&pool, &never);
+        never.wait_entered(usize::from(!later));
+        let ended = drop_aside(pool);
+        assert!(is_waiting(&ended) || (by_itself && !later));
+        first.open();
+        if !by_itself {
+            never.wait_entered(1);
+            abandons();
+        }
+        arrives("the end of the drop", &ended);
     });
 }
 
@@ -184,9 +168,7 @@ fn law10_a_drop_waits_for_the_others() {
         let ended = drop_aside(pool);
         assert!(is_waiting(&ended));
         gate.open();
-        ended
-            .recv_timeout(LIMIT)
-            .expect("the other tasks have ended");
+        arrives("the end of the drop", &ended);
         assert_eq!(ran.get(), 1, "the queued task has run");
     });
 }

@@ -1,5 +1,5 @@
-//! Law 9 (accounting), and the ages that `Builder::track_ages` adds to the figures. `stress.rs` checks
-//! the invariants and that no figure becomes smaller while many threads submit.
+//! Law 9 (accounting), and the ages that `Builder::track_ages` adds to the figures. `stress.rs`
+//! checks the invariants and that no figure becomes smaller while many threads submit.
 
 mod common;
 
@@ -21,25 +21,20 @@ fn law09_a_new_pool_reports_nothing() {
 /// are exact after every single call.
 #[test]
 fn law09_counted_when_the_call_returns() {
-    timed(|| {
-        for queue in [0, 3] {
-            let pool = pool(3, queue);
-            let mut ended = (0, 0);
-            for i in 1..=rounds(3000) {
-                if i % 5 == 0 {
-                    ended.1 += 1;
-                    panicked::<_, ()>(pool.do_with_deadline(|| quiet_panic("meant"), LONG));
-                } else {
-                    ended.0 += 1;
-                    pool.do_with_deadline(move || i, Duration::MAX).unwrap();
-                }
-                let s = pool.stats();
-                assert_eq!((s.completed, s.panicked), ended, "{s:?}");
-                assert_eq!((s.accepted, s.refused), (i, 0), "{s:?}");
-                assert_eq!((s.running, s.queued), (0, 0), "{s:?}");
-                assert_eq!((s.workers, s.idle), (1, 1), "{s:?}");
-                check_at_rest(&pool, &s);
+    timed_each([0, 3], |queue| {
+        let pool = pool(3, queue);
+        let mut ended = (0, 0);
+        for i in 1..=rounds(3000) {
+            if i % 5 == 0 {
+                ended.1 += 1;
+                panicked::<_, ()>(pool.do_with_deadline(|| quiet_panic("meant"), LONG));
+            } else {
+                ended.0 += 1;
+                pool.do_with_deadline(move || i, Duration::MAX).unwrap();
             }
+            let s = check_at_rest(&pool);
+            assert_eq!((s.completed, s.panicked), ended, "{s:?}");
+            assert_stats!(s, accepted: i, refused: 0, running: 0, queued: 0, workers: 1, idle: 1);
         }
     });
 }
@@ -48,27 +43,24 @@ fn law09_counted_when_the_call_returns() {
 /// hold at every moment hold.
 #[test]
 fn law09_counted_when_the_call_returns_to_many() {
-    timed(|| {
-        for (max, queue) in [(4, 0), (2, 4)] {
-            let pool = pool_with(max, queue, |b| b.idle_timeout(ms(1)));
-            let returned = Tally::default();
-            thread::scope(|s| {
-                for _ in 0..4 {
-                    s.spawn(|| {
-                        for _ in 0..rounds(500) {
-                            pool.do_with_deadline(thread::yield_now, LONG).unwrap();
-                            returned.add(1);
-                            let mine = returned.get();
-                            let s = pool.stats();
-                            assert!(s.completed >= mine, "{mine} returned: {s:?}");
-                            check_moment(&pool, &s);
-                        }
-                    });
-                }
-            });
-            let s = at_rest(&pool);
-            assert_eq!((s.completed, s.refused), (4 * rounds(500), 0), "{s:?}");
-        }
+    timed_each([(4, 0), (2, 4)], |(max, queue)| {
+        let pool = pool_with(max, queue, |b| b.idle_timeout(ms(1)));
+        let returned = Tally::default();
+        thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    for _ in 0..rounds(500) {
+                        pool.do_with_deadline(thread::yield_now, LONG).unwrap();
+                        returned.add(1);
+                        let mine = returned.get();
+                        let s = pool.stats();
+                        assert!(s.completed >= mine, "{mine} returned: {s:?}");
+                        check_moment(&pool, &s);
+                    }
+                });
+            }
+        });
+        assert_stats!(at_rest(&pool), completed: 4 * rounds(500), refused: 0);
     });
 }
 
@@ -77,13 +69,10 @@ fn law09_counted_when_the_call_returns_to_many() {
 fn law09_every_ending_is_counted_where_it_belongs() {
     timed(|| {
         let pool = pool(2, 2);
-        let gate = Gate::new();
-        occupy(&pool, &gate, 2);
+        let gate = hold(&pool, 2);
         (0..2).for_each(|_| must_serve(&pool, gate.task()));
-        let s = pool.stats();
-        assert_eq!((s.running, s.queued, s.accepted), (2, 2, 4), "{s:?}");
-        assert_eq!((s.workers, s.idle, s.peak_workers), (2, 0, 2), "{s:?}");
-        check_at_rest(&pool, &s);
+        assert_stats!(check_at_rest(&pool), running: 2, queued: 2, accepted: 4, workers: 2, idle: 0,
+            peak_workers: 2);
 
         saturated(pool.serve(|| ()));
         for d in [LONG, Duration::MAX] {
@@ -93,38 +82,28 @@ fn law09_every_ending_is_counted_where_it_belongs() {
         group.cancel();
         assert_eq!(reason(group.serve(|| ())), "cancelled");
         gate.open();
-        let s = settle(&pool);
-        assert_eq!((s.completed, s.accepted, s.refused), (4, 4, 4), "{s:?}");
+        assert_stats!(settle(&pool), completed: 4, accepted: 4, refused: 4);
 
-        let gate = Gate::new();
-        occupy(&pool, &gate, 1);
+        let gate = hold(&pool, 1);
         is_timed_out(pool.do_with_deadline(gate.task(), ms(1000)));
-        let s = pool.stats();
         // A time-out is not the end of a task: the task still runs.
-        assert_eq!((s.timed_out, s.completed, s.running), (1, 4, 2), "{s:?}");
-        assert_eq!(s.abandoned, 1, "{s:?}");
+        assert_stats!(pool.stats(), timed_out: 1, completed: 4, running: 2, abandoned: 1);
         is_expired(pool.do_with_deadline(|| (), ms(20)));
-        let s = pool.stats();
-        assert_eq!((s.expired, s.accepted, s.queued), (1, 7, 0), "{s:?}");
-        check_at_rest(&pool, &s);
+        assert_stats!(check_at_rest(&pool), expired: 1, accepted: 7, queued: 0);
 
         (0..2).for_each(|_| must_serve(&pool, || ()));
         let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
         assert_eq!(report.discarded, 2);
-        let s = pool.stats();
-        assert_eq!((s.discarded, s.queued, s.running), (2, 0, 2), "{s:?}");
+        assert_stats!(pool.stats(), discarded: 2, queued: 0, running: 2);
         assert!(pool.serve(|| ()).is_err());
         assert!(pool.do_with_deadline(|| (), LONG).is_err());
         gate.open();
         assert!(pool.shutdown(Shutdown::Discard, LIMIT).is_clean());
-        let s = pool.stats();
-        let r = s.refusals;
-        assert_eq!((r.saturated, r.cancelled, r.closed), (3, 1, 2), "{s:?}");
-        assert_eq!((s.completed, s.running, s.workers), (6, 0, 0), "{s:?}");
+        let s = check_at_rest(&pool);
+        assert_stats!(s, refusals.saturated: 3, refusals.cancelled: 1, refusals.closed: 2);
+        assert_stats!(s, completed: 6, running: 0, workers: 0);
         // A shutdown retires its workers.
-        assert_eq!((s.spawned, s.retired, s.peak_workers), (2, 2, 2), "{s:?}");
-        assert_eq!((s.abandoned, s.refused), (0, 6), "{s:?}");
-        check_at_rest(&pool, &s);
+        assert_stats!(s, spawned: 2, retired: 2, peak_workers: 2, abandoned: 0, refused: 6);
     });
 }
 
@@ -133,13 +112,10 @@ fn law09_every_ending_is_counted_where_it_belongs() {
 fn law09_expired_before_room_counts_as_refused() {
     timed(|| {
         let pool = pool_with(1, 0, |b| b.when_full(WhenFull::Block));
-        let gate = Gate::new();
-        occupy(&pool, &gate, 1);
+        let _gate = hold(&pool, 1);
         for i in 1..=5 {
             is_expired(pool.do_with_deadline(|| (), ms(2)));
-            let s = pool.stats();
-            assert_eq!((s.refused, s.expired, s.accepted), (i, 0, 1), "{s:?}");
-            assert_eq!(s.refusals.expired, i, "{s:?}");
+            assert_stats!(pool.stats(), refused: i, expired: 0, accepted: 1, refusals.expired: i);
         }
     });
 }
@@ -148,19 +124,11 @@ fn law09_expired_before_room_counts_as_refused() {
 #[test]
 fn law09_running_counts_a_task_handed_over() {
     timed(|| {
-        let gate = Gate::new();
-        let key = gate.key();
-        let pool = pool_with(2, 0, |b| b.on_worker_start(move |_| key.pass()));
-        let _opener = gate.opener();
+        let (pool, gate) = gated(2, 0, |b, gate| b.on_worker_start(gate.hook()));
         for n in 1..=2 {
             must_serve(&pool, || ());
-            let s = pool.stats();
-            assert_eq!(
-                (s.accepted, s.running, s.workers),
-                (n as u64, n, n),
-                "{s:?}"
-            );
-            assert_eq!((s.queued, s.idle), (0, 0), "{s:?}");
+            let s = assert_stats!(pool.stats(), accepted: n as u64, running: n, workers: n,
+                queued: 0, idle: 0);
             check_moment(&pool, &s);
         }
         saturated(pool.serve(|| ()));
@@ -172,38 +140,36 @@ fn law09_running_counts_a_task_handed_over() {
 /// `workers()` agrees with `stats()` at rest, and shows which workers are busy and with which task.
 #[test]
 fn law09_workers_agree_with_stats() {
-    timed(|| {
-        for queue in [0, 2] {
-            let pool = pool(4, queue);
-            let (gate, brief) = (Gate::new(), Gate::new());
-            pool.labeled("held").serve(gate.task()).unwrap();
-            must_serve(&pool, gate.task());
-            gate.wait_entered(2);
-            occupy(&pool, &brief, 1);
-            brief.open();
-            wait_until("the third worker to be idle", || pool.stats().idle == 1);
-            let mut workers = pool.workers();
-            workers.sort_by_key(|w| w.slot);
-            workers.dedup_by_key(|w| w.slot);
-            assert_eq!(workers.len(), 3);
-            assert!(workers.iter().all(|w| w.slot < 4), "{workers:?}");
-            assert_eq!(workers.iter().filter(|w| w.busy).count(), 2);
-            let held = workers.iter().filter(|w| w.label == Some("held"));
-            assert_eq!(held.filter(|w| w.busy && !w.abandoned).count(), 1);
-            let idle = workers.iter().find(|w| !w.busy).unwrap();
-            assert_eq!((idle.label, idle.abandoned, idle.tasks), (None, false, 1));
-            gate.open();
-            settle(&pool);
-            for _ in 0..5 {
-                pool.do_with_deadline(|| (), LONG).unwrap();
-                let _ = pool.do_with_deadline(|| quiet_panic("meant"), LONG);
-            }
-            let workers = pool.workers();
-            // Every task that ended, in whichever way, is counted for one worker.
-            let tasks: u64 = workers.iter().map(|w| w.tasks).sum();
-            assert_eq!(tasks, 13, "{workers:?}");
-            assert!(workers.iter().all(|w| !w.busy && w.label.is_none()));
+    timed_each([0, 2], |queue| {
+        let pool = pool(4, queue);
+        let (gate, brief) = (Gate::new(), Gate::new());
+        pool.labeled("held").serve(gate.task()).unwrap();
+        must_serve(&pool, gate.task());
+        gate.wait_entered(2);
+        occupy(&pool, &brief, 1);
+        brief.open();
+        wait_until("the third worker to be idle", || pool.stats().idle == 1);
+        let mut workers = pool.workers();
+        workers.sort_by_key(|w| w.slot);
+        workers.dedup_by_key(|w| w.slot);
+        assert_eq!(workers.len(), 3);
+        assert!(workers.iter().all(|w| w.slot < 4), "{workers:?}");
+        assert_eq!(workers.iter().filter(|w| w.busy).count(), 2);
+        let held = workers.iter().filter(|w| w.label == Some("held"));
+        assert_eq!(held.filter(|w| w.busy && !w.abandoned).count(), 1);
+        let idle = workers.iter().find(|w| !w.busy).unwrap();
+        assert_eq!((idle.label, idle.abandoned, idle.tasks), (None, false, 1));
+        gate.open();
+        settle(&pool);
+        for _ in 0..5 {
+            pool.do_with_deadline(|| (), LONG).unwrap();
+            let _ = pool.do_with_deadline(|| quiet_panic("meant"), LONG);
         }
+        let workers = pool.workers();
+        // Every task that ended, in whichever way, is counted for one worker.
+        let tasks: u64 = workers.iter().map(|w| w.tasks).sum();
+        assert_eq!(tasks, 13, "{workers:?}");
+        assert!(workers.iter().all(|w| !w.busy && w.label.is_none()));
     });
 }
 
@@ -219,8 +185,7 @@ fn law09_counts_survive_retirement() {
             completed += n as u64;
             await_workers(&pool, 0);
             let s = pool.stats();
-            assert_eq!((s.peak_workers, s.completed), (peak, completed), "{s:?}");
-            assert_eq!((s.idle, s.spawned), (0, s.retired), "{s:?}");
+            assert_stats!(s, peak_workers: peak, completed: completed, idle: 0, spawned: s.retired);
         }
     });
 }
@@ -242,8 +207,7 @@ fn assert_since(age: impl FnOnce() -> Option<Duration>, before: Instant, after: 
 #[test]
 fn a_pool_that_does_not_track_ages_has_none() {
     let (pool, gate) = full(1);
-    let stats = pool.stats();
-    assert_eq!((stats.longest_running, stats.oldest_queued), (None, None));
+    assert_stats!(pool.stats(), longest_running: None, oldest_queued: None);
     assert_eq!(pool.workers()[0].running_for, None);
     gate.open();
 }

@@ -7,13 +7,11 @@ use std::sync::{mpsc, Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::gates::*;
 use common::*;
 use lazypool::{DeadlineError, Pool};
 
 fn retiring(max: usize, queue: usize, idle: Duration) -> Pool {
-    let builder = builder(max, queue).idle_timeout(idle);
-    builder.build().expect("pool")
+    pool_with(max, queue, |b| b.idle_timeout(idle))
 }
 
 /// Law 1: the pool accepts exactly `max_workers + queue_capacity` tasks of a burst, whether it
@@ -21,32 +19,27 @@ fn retiring(max: usize, queue: usize, idle: Duration) -> Pool {
 /// by either verb, however far its deadline.
 #[test]
 fn law01_a_burst_fills_the_pool_to_the_brim() {
-    timed(|| {
-        for (max, queue) in [(1, 0), (2, 0), (13, 0), (1, 1), (1, 5), (3, 4), (4, 100)] {
-            let pool = pool(max, queue);
-            for round in 0..3 {
-                let gate = Gate::new();
-                for i in 0..max + queue {
-                    must_serve(&pool, gate.task());
-                    let s = pool.stats();
-                    assert!(s.queued + s.running > i, "round {round}: {s:?}");
-                }
-                saturated(pool.serve(gate.task()));
-                for d in [LONG, Duration::MAX] {
-                    let refused = refused(pool.do_with_deadline(gate.task(), d));
-                    assert!(refused.is_saturated(), "{refused:?}");
-                }
-                gate.wait_entered(max);
-                gate.open();
-                settle(&pool);
-                assert_eq!(gate.entered(), max + queue);
+    let cases = [(1, 0), (2, 0), (13, 0), (1, 1), (1, 5), (3, 4), (4, 100)];
+    timed_each(cases, |(max, queue)| {
+        let pool = pool(max, queue);
+        for round in 0..3 {
+            let gate = Gate::new();
+            for i in 0..max + queue {
+                must_serve(&pool, gate.task());
+                let s = pool.stats();
+                assert!(s.queued + s.running > i, "round {round}: {s:?}");
             }
-            let s = pool.stats();
-            let accepted = 3 * (max + queue) as u64;
-            assert_eq!((s.accepted, s.completed), (accepted, accepted), "{s:?}");
-            assert_eq!(s.refused, 9, "{s:?}");
-            check_at_rest(&pool, &s);
+            saturated(pool.serve(gate.task()));
+            for d in [LONG, Duration::MAX] {
+                saturated(Err(refused(pool.do_with_deadline(gate.task(), d))));
+            }
+            gate.wait_entered(max);
+            gate.open();
+            settle(&pool);
+            assert_eq!(gate.entered(), max + queue);
         }
+        let all = 3 * (max + queue) as u64;
+        assert_stats!(check_at_rest(&pool), accepted: all, completed: all, refused: 9);
     });
 }
 
@@ -54,29 +47,28 @@ fn law01_a_burst_fills_the_pool_to_the_brim() {
 /// hook or without.
 #[test]
 fn law01_a_burst_into_retirement_is_accepted() {
-    timed(|| {
-        let mut rng = Rng::new(11);
-        for (max, queue, idle) in [
-            (1, 0, ms(1)),
-            (3, 0, Duration::ZERO),
-            (3, 0, ms(1)),
-            (4, 4, Duration::ZERO),
-            (4, 4, ms(1)),
-        ] {
-            let plain = builder(max, queue).idle_timeout(idle);
-            let hooked = builder(max, queue).idle_timeout(idle);
-            let hooked = hooked.on_worker_start(|_| thread::sleep(ms(1)));
-            for pool in [plain, hooked].map(|b| b.build().expect("pool")) {
-                for _ in 0..rounds(60) {
-                    let gate = Gate::new();
-                    burst(&pool, &gate);
-                    saturated(pool.serve(gate.task()));
-                    gate.open();
-                    settle(&pool);
-                    assert_eq!(gate.entered(), max + queue);
-                    thread::sleep(Duration::from_micros(rng.below(2500)));
-                }
-            }
+    let cases = [
+        (1, 0, ms(1)),
+        (3, 0, Duration::ZERO),
+        (3, 0, ms(1)),
+        (4, 4, Duration::ZERO),
+        (4, 4, ms(1)),
+    ];
+    let mut rng = Rng::new(11);
+    let cases = product(cases, [false, true]);
+    timed_each(cases, move |((max, queue, idle), hooked)| {
+        let pool = pool_with(max, queue, |b| match hooked {
+            false => b.idle_timeout(idle),
+            true => (b.idle_timeout(idle)).on_worker_start(|_| thread::sleep(ms(1))),
+        });
+        for _ in 0..rounds(60) {
+            let gate = Gate::new();
+            burst(&pool, &gate);
+            saturated(pool.serve(gate.task()));
+            gate.open();
+            settle(&pool);
+            assert_eq!(gate.entered(), max + queue);
+            thread::sleep(Duration::from_micros(rng.below(2500)));
         }
     });
 }
@@ -84,18 +76,13 @@ fn law01_a_burst_into_retirement_is_accepted() {
 /// Law 1: a burst is accepted in full if one worker is idle and the other slots have no thread.
 #[test]
 fn law01_a_burst_onto_an_idle_worker_is_accepted_with_a_start_hook() {
-    timed(|| {
-        for idle in 1..4 {
-            let builder = builder(4, 100).on_worker_start(|_| thread::sleep(ms(5)));
-            let pool = builder.build().expect("pool");
-            for tasks in [idle, 104] {
-                let gate = Gate::new();
-                for _ in 0..tasks {
-                    must_serve(&pool, gate.task());
-                }
-                gate.open();
-                settle(&pool);
-            }
+    timed_each(1..4, |idle| {
+        let pool = pool_with(4, 100, |b| b.on_worker_start(|_| thread::sleep(ms(5))));
+        for tasks in [idle, 104] {
+            let gate = Gate::new();
+            (0..tasks).for_each(|_| must_serve(&pool, gate.task()));
+            gate.open();
+            settle(&pool);
         }
     });
 }
@@ -103,36 +90,35 @@ fn law01_a_burst_onto_an_idle_worker_is_accepted_with_a_start_hook() {
 /// Law 1: if there are more submitters than room, exactly as many succeed as there is room for.
 #[test]
 fn law01_a_burst_from_many_threads_fills_the_pool_to_the_brim() {
-    timed(|| {
-        for (max, queue, idle) in [
-            (1, 0, Duration::MAX),
-            (2, 0, ms(1)),
-            (5, 0, Duration::MAX),
-            (1, 3, Duration::MAX),
-            (3, 5, ms(1)),
-        ] {
-            let pool = retiring(max, queue, idle);
-            let room = max + queue;
-            for round in 0..rounds(40) {
-                let gate = Gate::new();
-                let start = Barrier::new(room + 3);
-                let accepted = AtomicUsize::new(0);
-                thread::scope(|s| {
-                    for _ in 0..room + 3 {
-                        s.spawn(|| {
-                            start.wait();
-                            match pool.serve(gate.task()) {
-                                Ok(()) => drop(accepted.fetch_add(1, Ordering::SeqCst)),
-                                refused => drop(saturated(refused)),
-                            }
-                        });
-                    }
-                });
-                let s = pool.stats();
-                assert_eq!(accepted.into_inner(), room, "round {round}: {s:?}");
-                gate.open();
-                settle(&pool);
-            }
+    let cases = [
+        (1, 0, Duration::MAX),
+        (2, 0, ms(1)),
+        (5, 0, Duration::MAX),
+        (1, 3, Duration::MAX),
+        (3, 5, ms(1)),
+    ];
+    timed_each(cases, |(max, queue, idle)| {
+        let pool = retiring(max, queue, idle);
+        let room = max + queue;
+        for round in 0..rounds(40) {
+            let gate = Gate::new();
+            let start = Barrier::new(room + 3);
+            let accepted = AtomicUsize::new(0);
+            thread::scope(|s| {
+                for _ in 0..room + 3 {
+                    s.spawn(|| {
+                        start.wait();
+                        match pool.serve(gate.task()) {
+                            Ok(()) => drop(accepted.fetch_add(1, Ordering::SeqCst)),
+                            refused => drop(saturated(refused)),
+                        }
+                    });
+                }
+            });
+            let s = pool.stats();
+            assert_eq!(accepted.into_inner(), room, "round {round}: {s:?}");
+            gate.open();
+            settle(&pool);
         }
     });
 }
@@ -141,40 +127,32 @@ fn law01_a_burst_from_many_threads_fills_the_pool_to_the_brim() {
 /// saturated the pool, the whole cap is usable. See pond 108, 115.
 #[test]
 fn law01_never_more_unended_tasks_than_room() {
-    timed(|| {
-        for (max, queue) in [(1, 0), (2, 0), (1, 2), (2, 3)] {
-            let pool = retiring(max, queue, ms(1));
-            // A task is counted late when accepted and early when ended, so the count is never too
-            // high.
-            let unended = Arc::new(AtomicI64::new(0));
-            let room = (max + queue) as i64;
-            thread::scope(|s| {
-                for seed in 0..4 {
-                    let (pool, unended) = (&pool, &unended);
-                    s.spawn(move || {
-                        let mut rng = Rng::new(seed);
-                        for _ in 0..rounds(1500) {
-                            let work = Duration::from_micros(rng.below(20));
-                            let end = Arc::clone(unended);
-                            let outcome = pool.serve(move || {
-                                spin(work);
-                                end.fetch_sub(1, Ordering::SeqCst);
-                            });
-                            if outcome.is_ok() {
-                                let now = unended.fetch_add(1, Ordering::SeqCst) + 1;
-                                assert!(now <= room, "{now} unended, room for {room}");
-                            } else {
-                                saturated(outcome);
-                            }
-                        }
-                    });
+    timed_each([(1, 0), (2, 0), (1, 2), (2, 3)], |(max, queue)| {
+        let pool = retiring(max, queue, ms(1));
+        // A task is counted late when accepted and early when ended, so the count is never too
+        // high.
+        let unended = Arc::new(AtomicI64::new(0));
+        let room = (max + queue) as i64;
+        on_threads(4, |_, mut rng| {
+            for _ in 0..rounds(1500) {
+                let work = Duration::from_micros(rng.below(20));
+                let end = Arc::clone(&unended);
+                let outcome = pool.serve(move || {
+                    spin(work);
+                    end.fetch_sub(1, Ordering::SeqCst);
+                });
+                if outcome.is_ok() {
+                    let now = unended.fetch_add(1, Ordering::SeqCst) + 1;
+                    assert!(now <= room, "{now} unended, room for {room}");
+                } else {
+                    saturated(outcome);
                 }
-            });
-            let s = settle(&pool);
-            assert_eq!(unended.load(Ordering::SeqCst), 0);
-            assert_eq!(s.completed, s.accepted);
-            assert_cap_usable(&pool);
-        }
+            }
+        });
+        let s = settle(&pool);
+        assert_eq!(unended.load(Ordering::SeqCst), 0);
+        assert_stats!(s, completed: s.accepted);
+        assert_cap_usable(&pool);
     });
 }
 
@@ -182,38 +160,31 @@ fn law01_never_more_unended_tasks_than_room() {
 /// Between calls they pause for less than `pause` microseconds.
 fn callers_never_refused(pool: &Pool, turns: u64, pause: u64) {
     let callers = pool.max_workers() + pool.queue_capacity();
-    thread::scope(|s| {
-        for caller in 0..callers {
-            s.spawn(move || {
-                let mut rng = Rng::new(caller as u64 + 1);
-                for turn in 0..turns {
-                    let kind = rng.below(8);
-                    let task = move || match kind {
-                        0 => quiet_panic("on purpose"),
-                        1 => spin(Duration::from_micros(5)),
-                        2 => thread::yield_now(),
-                        _ => {}
-                    };
-                    let d = if kind % 2 == 0 { Duration::MAX } else { LONG };
-                    match pool.do_with_deadline(task, d) {
-                        Ok(()) => assert_ne!(kind, 0),
-                        Err(DeadlineError::Panicked(_)) => assert_eq!(kind, 0),
-                        other => panic!("turn {turn}: {other:?}, {:?}", pool.stats()),
-                    }
-                    let pause = Duration::from_micros(rng.below(pause.max(1)));
-                    match kind {
-                        0..4 => spin(pause / 8),
-                        _ if pause.is_zero() => {}
-                        _ => thread::sleep(pause),
-                    }
-                }
-            });
+    on_threads(callers, |_, mut rng| {
+        for turn in 0..turns {
+            let kind = rng.below(8);
+            let task = move || match kind {
+                0 => quiet_panic("on purpose"),
+                1 => spin(Duration::from_micros(5)),
+                2 => thread::yield_now(),
+                _ => {}
+            };
+            let d = if kind % 2 == 0 { Duration::MAX } else { LONG };
+            match pool.do_with_deadline(task, d) {
+                Ok(()) => assert_ne!(kind, 0),
+                Err(DeadlineError::Panicked(_)) => assert_eq!(kind, 0),
+                other => panic!("turn {turn}: {other:?}, {:?}", pool.stats()),
+            }
+            let pause = Duration::from_micros(rng.below(pause.max(1)));
+            match kind {
+                0..4 => spin(pause / 8),
+                _ if pause.is_zero() => {}
+                _ => thread::sleep(pause),
+            }
         }
     });
-    let s = pool.stats();
-    assert_eq!(s.refused, 0, "{s:?}");
+    let s = assert_stats!(check_at_rest(pool), refused: 0);
     assert_eq!(s.completed + s.panicked, turns * callers as u64, "{s:?}");
-    check_at_rest(pool, &s);
 }
 
 /// Law 1: as many callers as there is room for are never refused. A worker is free before its
@@ -255,31 +226,28 @@ fn law01_law06_calls_race_retirement() {
 /// an older task is queued before it, and no longer. See holochain 3036.
 #[test]
 fn law01_expired_tasks_leave_their_room() {
-    timed(|| {
-        for queue in [1, 3, 7] {
-            let (pool, gate) = held(queue);
-            let ledger = Ledger::new(59 + queue);
-            let expire = |id| {
-                let d = Duration::from_micros(1 + 37 * id as u64 % 2000);
-                drop(expired(pool.do_with_deadline(ledger.task(id), d)));
-                assert_eq!((ledger.runs(id), ledger.drops(id)), (0, 1));
-            };
-            // These are the oldest in the queue, so their places are free at once.
-            for id in 0..60 {
-                expire(id);
-                let s = pool.stats();
-                assert_eq!((s.queued, s.running), (0, 1), "{s:?}");
-            }
-            // An older task is queued before these, so their places are still taken.
-            must_serve(&pool, || ());
-            (60..59 + queue).for_each(expire);
-            saturated(pool.serve(|| ()));
-            gate.open();
-            settle(&pool);
-            assert_cap_usable(&pool);
-            assert_eq!(ledger.total_runs(), 0, "an expired closure ran");
-            check_at_rest(&pool, &pool.stats());
+    timed_each([1, 3, 7], |queue| {
+        let (pool, gate) = held(queue);
+        let ledger = Ledger::new(59 + queue);
+        let expire = |id| {
+            let d = Duration::from_micros(1 + 37 * id as u64 % 2000);
+            drop(expired(pool.do_with_deadline(ledger.task(id), d)));
+            assert_eq!(ledger.fate(id), (0, 1));
+        };
+        // These are the oldest in the queue, so their places are free at once.
+        for id in 0..60 {
+            expire(id);
+            assert_stats!(pool.stats(), queued: 0, running: 1);
         }
+        // An older task is queued before these, so their places are still taken.
+        must_serve(&pool, || ());
+        (60..59 + queue).for_each(expire);
+        saturated(pool.serve(|| ()));
+        gate.open();
+        settle(&pool);
+        assert_cap_usable(&pool);
+        assert_eq!(ledger.total_runs(), 0, "an expired closure ran");
+        check_at_rest(&pool);
     });
 }
 
@@ -290,18 +258,15 @@ fn law01_expired_tasks_leave_their_room() {
 fn law01_cancelled_tasks_leave_their_room() {
     const ROOM: usize = cut(1 << 17) as usize;
     timed(|| {
-        let pool = Arc::new(pool(1, ROOM));
-        let gate = Gate::new();
-        let (own, wait) = (Arc::downgrade(&pool), gate.task());
+        let (pool, gate) = (Arc::new(pool(1, ROOM)), Gate::new());
+        let own = Arc::downgrade(&pool);
         let (tell, told) = mpsc::channel();
-        must_serve(&pool, move || {
-            wait();
+        occupy_then(&pool, &gate, move || {
             let pool = own.upgrade().unwrap();
             let start = Instant::now();
             let served = (0..=ROOM).take_while(|_| pool.serve(|| ()).is_ok());
             tell.send((served.count(), start.elapsed())).unwrap();
         });
-        gate.wait_entered(1);
         let [older, younger] = [(); 2].map(|()| pool.group());
         for n in 0..ROOM {
             must_serve_in(if n < ROOM / 2 { &older } else { &younger }, || ());
@@ -314,7 +279,7 @@ fn law01_cancelled_tasks_leave_their_room() {
         assert_eq!(served, ROOM);
         // The limit is many times as long as filling the queue takes.
         assert!(took < Duration::from_secs(4), "{took:?}");
-        check_at_rest(&pool, &settle(&pool));
+        at_rest(&pool);
     });
 }
 
@@ -328,9 +293,7 @@ fn a_long_queue_takes_no_memory_before_it_is_used() {
         let grown = memory("VmRSS").saturating_sub(before);
         assert!(grown < 64 * 1024, "{grown} KiB of 256 MiB");
         let ledger = Ledger::new(1000);
-        for id in 0..1000 {
-            must_serve(&pool, ledger.task(id));
-        }
+        (0..1000).for_each(|id| must_serve(&pool, ledger.task(id)));
         gate.open();
         settle(&pool);
         ledger.assert_all_ran();

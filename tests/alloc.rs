@@ -1,9 +1,10 @@
 //! Law 12 (no allocation). This is a binary of its own because it counts what the whole process
 //! allocates, so it has one test, whose parts run one after the other.
 
+#[path = "common/allocator.rs"]
+mod allocator;
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::future::Future;
 use std::hint::black_box;
 use std::pin::{pin, Pin};
@@ -13,11 +14,9 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use common::gates::fill;
+use allocator::Watched;
 use common::*;
 use lazypool::{Pool, Submitter, WhenFull};
-
-struct Counting;
 
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
@@ -46,29 +45,21 @@ fn this_thread() -> u64 {
     0
 }
 
-// SAFETY: passes every call on to the system's allocator and only counts.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+#[global_allocator]
+static ALLOCATOR: Watched = Watched {
+    allocates: |size| {
         if is_counted() {
             ALLOCATED.fetch_add(1, Ordering::SeqCst);
-            LIVE.fetch_add(layout.size() as i64, Ordering::SeqCst);
+            LIVE.fetch_add(size as i64, Ordering::SeqCst);
         }
-        // SAFETY: the caller upholds the conditions of the system's allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+    },
+    frees: |size| {
         if is_counted() {
             FREED.fetch_add(1, Ordering::SeqCst);
-            LIVE.fetch_sub(layout.size() as i64, Ordering::SeqCst);
+            LIVE.fetch_sub(size as i64, Ordering::SeqCst);
         }
-        // SAFETY: as above.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+    },
+};
 
 const TURNS: u64 = 300;
 const NONE: (u64, u64) = (0, 0);
@@ -132,9 +123,7 @@ fn rest(pool: &Pool) {
 
 /// Lets as many tasks run and queue as there is room for, so that all workers are started.
 fn fill_once(pool: &Pool) {
-    let gate = Gate::new();
-    fill(pool, &gate);
-    gate.open();
+    filled(pool).open();
     rest(pool);
 }
 
@@ -177,11 +166,8 @@ where
 {
     let call = || drop(black_box(on.do_with_deadline(f, d).expect("room for one")));
     let (from, to) = (size_of::<F>(), size_of::<R>());
-    assert_eq!(
-        count(pool, TURNS, call),
-        expect,
-        "{from} bytes in, {to} out, {pool:?}"
-    );
+    let counted = count(pool, TURNS, call);
+    assert_eq!(counted, expect, "{from} bytes in, {to} out, {pool:?}");
 }
 
 /// Polls a future until it is ready, without allocating.
@@ -393,8 +379,7 @@ fn the_other_outcomes() {
         (0..50).for_each(|_| op());
         assert_eq!(since(before), NONE, "{what}");
     };
-    let gate = Gate::new();
-    occupy(&pool, &gate, 1);
+    let gate = hold(&pool, 1);
     let soon = Duration::from_micros(300);
     costs("expired", &|| {
         is_expired(pool.do_with_deadline(|| (), soon))
@@ -417,8 +402,8 @@ fn the_other_outcomes() {
     costs("timed out", &leave);
 }
 
-/// Laws 8 and 12: a mebibyte captured by a task, in the closure itself or behind a pointer, is freed
-/// before the task's caller returns. See pond 110.
+/// Laws 8 and 12: a mebibyte captured by a task, in the closure itself or behind a pointer, is
+/// freed before the task's caller returns. See pond 110.
 fn captured_memory_is_gone() {
     let pool = pool(1, 1);
     fill_once(&pool);

@@ -1,5 +1,5 @@
-//! The parts of the API that no law is about: the builder's settings, hooks, labels, `task`, and the
-//! traits of the types. `src/error/tests.rs` tests what errors say, `.ci/api` the signatures.
+//! The parts of the API that no law is about: the builder's settings, hooks, labels, `task`, and
+//! the traits of the types. `src/error/tests.rs` tests what errors say, `.ci/api` the signatures.
 
 mod common;
 
@@ -56,90 +56,62 @@ assert_impl_all!(DeadlineError<Rc<()>>: Sync, Debug, Display, Error);
 assert_impl_all!(DeadlineError<Cell<u8>>: Send, Sync);
 assert_not_impl_any!(DeadlineError<Rc<()>>: Send);
 
-type Set = fn(Builder) -> Builder;
-
 /// `build` refuses invalid settings, and its error names the setting.
 #[test]
 fn bad_input_is_refused() {
-    let build = |set: Set| {
+    use BuildError as E;
+    let check = |what: &str, set: fn(Builder) -> Builder, is_right: fn(&E) -> bool| {
         let builder = set(Pool::builder().max_workers(3));
         let error = builder.build().expect_err("bad input");
-        assert!(error.source().is_none());
-        error
+        assert!(error.source().is_none(), "{what}: {error:?}");
+        assert!(is_right(&error), "{what}: {error:?}");
     };
-    assert!(matches!(Pool::new(0), Err(BuildError::ZeroWorkers)));
-    let error = build(|b| b.max_workers(0));
-    assert!(matches!(error, BuildError::ZeroWorkers), "{error:?}");
-    for set in [(|b| b.max_workers(65_537)) as Set, |b| {
-        b.max_workers(usize::MAX)
-    }] {
-        match build(set) {
-            BuildError::TooManyWorkers { given, max } => assert!(given > max && max == 65_536),
-            other => panic!("{other:?}"),
-        }
-    }
-    let error = build(|b| b.min_workers(4));
-    assert!(
-        matches!(error, BuildError::MinExceedsMax { min: 4, max: 3 }),
-        "{error:?}"
-    );
-    for set in [(|b| b.queue_capacity(usize::MAX)) as Set, |b| {
-        b.queue_capacity(isize::MAX as usize)
-    }] {
-        match build(set) {
-            BuildError::QueueTooLong { given, max } => assert!(max < given && max >= 65_536),
-            other => panic!("{other:?}"),
-        }
-    }
-    for set in [(|b| b.thread_name("")) as Set, |b| {
-        b.thread_name("nul\0inside")
-    }] {
-        let error = build(set);
-        assert!(matches!(error, BuildError::BadThreadName), "{error:?}");
-    }
-    match build(|b| b.stack_size((16 << 10) - 1)) {
-        BuildError::StackTooSmall { given, min } => assert_eq!((given, min), (16_383, 16_384)),
-        other => panic!("{other:?}"),
-    }
+    assert!(matches!(Pool::new(0), Err(E::ZeroWorkers)));
+    let zero = |e: &E| matches!(e, E::ZeroWorkers);
+    check("no workers", |b| b.max_workers(0), zero);
+    let many = |e: &E| matches!(*e, E::TooManyWorkers { given, max: 65_536 } if given > 65_536);
+    check("one too many", |b| b.max_workers(65_537), many);
+    check("far too many", |b| b.max_workers(usize::MAX), many);
+    let exceeds = |e: &E| matches!(e, E::MinExceedsMax { min: 4, max: 3 });
+    check("more than the maximum", |b| b.min_workers(4), exceeds);
+    let long = |e: &E| matches!(*e, E::QueueTooLong { given: n, max } if max < n && max >= 65_536);
+    check("longest queue", |b| b.queue_capacity(usize::MAX), long);
+    const HALF: usize = isize::MAX as usize;
+    check("half of that", |b| b.queue_capacity(HALF), long);
+    let bad_name = |e: &E| matches!(e, E::BadThreadName);
+    check("no name", |b| b.thread_name(""), bad_name);
+    check("a nul inside", |b| b.thread_name("nul\0inside"), bad_name);
+    const SIZES: (usize, usize) = (16_383, 16_384);
+    let small = |e: &E| matches!(*e, E::StackTooSmall { given: g, min } if (g, min) == SIZES);
+    check("a byte too small", |b| b.stack_size((16 << 10) - 1), small);
 }
 
 /// A pool may have any number of workers from 1 to 65,536, not only powers of two, and a queue of
 /// any length.
 #[test]
 fn any_number_of_workers() {
-    timed(|| {
-        for (max, queue) in [(1, 0), (2, 3), (3, 1), (5, 6), (6, 0), (7, 1), (9, 3)] {
-            let pool = pool(max, queue);
-            assert_eq!((pool.max_workers(), pool.queue_capacity()), (max, queue));
-            assert_cap_usable(&pool);
-            assert_cap_usable(&pool);
-        }
-        let pool = pool(65_536, 100_000);
-        assert_eq!(pool.do_with_deadline(|| 1, LONG).unwrap(), 1);
-        assert_eq!((pool.max_workers(), pool.workers().len()), (65_536, 1));
+    let cases = [(1, 0), (2, 3), (3, 1), (5, 6), (6, 0), (7, 1), (9, 3)];
+    timed_each(cases, |(max, queue)| {
+        let pool = pool(max, queue);
+        assert_eq!((pool.max_workers(), pool.queue_capacity()), (max, queue));
+        assert_cap_usable(&pool);
+        assert_cap_usable(&pool);
     });
+    let pool = pool(65_536, 100_000);
+    assert_eq!(pool.do_with_deadline(|| 1, LONG).unwrap(), 1);
+    assert_eq!((pool.max_workers(), pool.workers().len()), (65_536, 1));
 }
 
 /// The defaults of the builder; of several calls of a setter the last one counts.
 #[test]
 fn builder_defaults() {
-    let figures = |pool: &Pool| {
-        (
-            pool.max_workers(),
-            pool.min_workers(),
-            pool.queue_capacity(),
-        )
-    };
+    let figures = |p: &Pool| (p.max_workers(), p.min_workers(), p.queue_capacity());
     let cpus = thread::available_parallelism().map_or(1, usize::from);
-    assert_eq!(
-        format!("{:?}", Builder::default()),
-        format!("{:?}", Pool::builder())
-    );
+    let written = [Builder::default(), Pool::builder()].map(|b| format!("{b:?}"));
+    assert_eq!(written[0], written[1]);
     let pool = Pool::builder().build().unwrap();
-    assert_eq!(
-        (figures(&pool), pool.is_closed()),
-        ((4 * cpus, 0, 0), false)
-    );
+    assert_eq!(figures(&pool), (4 * cpus, 0, 0));
+    assert!(!pool.is_closed());
     assert_eq!(figures(&Pool::new(3).unwrap()), (3, 0, 0));
     let pool = pool_with(9, 7, |b| {
         (b.max_workers(5).min_workers(4).min_workers(2)).queue_capacity(3)
@@ -170,12 +142,10 @@ fn threads_have_names() {
             }
         };
         named("lazypool", |b| b);
-        named("two words", |b| {
-            b.thread_name("a").thread_name(String::from("two words"))
-        });
-        named("longer than any system shows", |b| {
-            b.thread_name("longer than any system shows")
-        });
+        let again = |b: Builder| b.thread_name("a").thread_name(String::from("two words"));
+        named("two words", again);
+        const LONG_NAME: &str = "longer than any system shows";
+        named(LONG_NAME, |b| b.thread_name(LONG_NAME));
     });
 }
 
@@ -240,10 +210,8 @@ fn hooks_frame_a_workers_life() {
             assert_eq!((what.first(), what.last()), (Some(&"start"), Some(&"stop")));
             let tasks = what.iter().filter(|what| **what == "task").count();
             assert_eq!(what.len(), tasks + 2, "{what:?}");
-            assert!(
-                mine.iter().all(|event| event.1 == mine[0].1),
-                "one thread, one slot"
-            );
+            let mut slots = mine.iter().map(|event| event.1);
+            assert!(slots.all(|slot| slot == mine[0].1), "one thread, one slot");
         }
         assert_eq!(log.iter().filter(|event| event.0 == "task").count(), 9);
         assert_eq!(pool.stats().hook_panics, 0);
@@ -255,18 +223,15 @@ fn hooks_frame_a_workers_life() {
 fn task_outside_a_worker() {
     let look = || {
         assert_eq!((task::is_cancelled(), task::deadline()), (false, None));
-        assert_eq!(
-            (task::remaining(), task::label(), task::slot()),
-            (None, None, None)
-        );
+        assert_eq!((task::remaining(), task::label()), (None, None));
+        assert_eq!(task::slot(), None);
     };
     look();
     let pool = Pool::new(1).unwrap();
     let inside = pool.labeled("inside");
     // A thread that a task started is not a worker.
-    inside
-        .do_with_deadline(move || thread::spawn(look).join().unwrap(), LONG)
-        .unwrap();
+    let asks = move || thread::spawn(look).join().unwrap();
+    inside.do_with_deadline(asks, LONG).unwrap();
     look();
     // A closure that comes back runs on its caller's thread.
     pool.shutdown(Shutdown::Cancel, LIMIT);
@@ -276,43 +241,41 @@ fn task_outside_a_worker() {
 /// A label is seen by its own tasks and by no others.
 #[test]
 fn labels_reach_their_tasks_only() {
-    timed(|| {
-        for queue in [0, 4] {
-            let pool = pool(1, queue);
-            let red = pool.labeled("red");
-            for d in [LONG, Duration::MAX] {
-                assert_eq!(red.do_with_deadline(task::label, d).unwrap(), Some("red"));
-                assert_eq!(pool.do_with_deadline(task::label, d).unwrap(), None);
-                let blue = pool.labeled("blue").do_with_deadline(task::label, d);
-                assert_eq!(blue.unwrap(), Some("blue"));
-            }
-            let (tx, rx) = mpsc::channel();
-            for label in [None, Some("red"), None, Some(""), Some("blue")] {
-                settle(&pool);
-                let tx = tx.clone();
-                let task = move || tx.send(task::label()).unwrap();
-                let outcome = match label {
-                    Some(label) => pool.labeled(label).serve(task),
-                    None => pool.serve(task),
-                };
-                outcome.map_err(Refused::without_closure).unwrap();
-                assert_eq!(rx.recv_timeout(LIMIT), Ok(label));
-            }
-            settle(&pool);
-            // A large closure with a label.
-            let load = [7_u64; 20];
-            let task = move || (task::label(), load[19]);
-            assert_eq!(red.do_with_deadline(task, LONG).unwrap(), (Some("red"), 7));
-            // The label of a running task can be seen from outside.
-            let gate = Gate::new();
-            red.serve(gate.task()).unwrap();
-            gate.wait_entered(1);
-            let worker = pool.workers().remove(0);
-            assert_eq!((worker.label, worker.busy), (Some("red"), true));
-            gate.open();
-            settle(&pool);
-            assert_eq!(pool.workers()[0].label, None);
+    timed_each([0, 4], |queue| {
+        let pool = pool(1, queue);
+        let red = pool.labeled("red");
+        for d in [LONG, Duration::MAX] {
+            assert_eq!(red.do_with_deadline(task::label, d).unwrap(), Some("red"));
+            assert_eq!(pool.do_with_deadline(task::label, d).unwrap(), None);
+            let blue = pool.labeled("blue").do_with_deadline(task::label, d);
+            assert_eq!(blue.unwrap(), Some("blue"));
         }
+        let (tx, rx) = mpsc::channel();
+        for label in [None, Some("red"), None, Some(""), Some("blue")] {
+            settle(&pool);
+            let tx = tx.clone();
+            let task = move || tx.send(task::label()).unwrap();
+            let outcome = match label {
+                Some(label) => pool.labeled(label).serve(task),
+                None => pool.serve(task),
+            };
+            outcome.map_err(Refused::without_closure).unwrap();
+            assert_eq!(rx.recv_timeout(LIMIT), Ok(label));
+        }
+        settle(&pool);
+        // A large closure with a label.
+        let load = [7_u64; 20];
+        let task = move || (task::label(), load[19]);
+        assert_eq!(red.do_with_deadline(task, LONG).unwrap(), (Some("red"), 7));
+        // The label of a running task can be seen from outside.
+        let gate = Gate::new();
+        red.serve(gate.task()).unwrap();
+        gate.wait_entered(1);
+        let worker = pool.workers().remove(0);
+        assert_eq!((worker.label, worker.busy), (Some("red"), true));
+        gate.open();
+        settle(&pool);
+        assert_eq!(pool.workers()[0].label, None);
     });
 }
 
@@ -325,10 +288,8 @@ fn task_survives_nesting() {
         let look = || (task::label(), task::slot(), task::deadline());
         let outer = move || {
             let before = look();
-            let nested = inner
-                .labeled("nested")
-                .do_with_deadline(look, LONG)
-                .unwrap();
+            let nested = inner.labeled("nested").do_with_deadline(look, LONG);
+            let nested = nested.unwrap();
             // A refused closure that its caller runs sees the caller's own task.
             let full = Gate::new();
             must_serve(&inner, full.task());

@@ -1,20 +1,18 @@
-//! Laws 14 (blocking) and 20 (in line): submissions that wait for room, and those on a worker, which
-//! do not.
+//! Laws 14 (blocking) and 20 (in line): submissions that wait for room, and those on a worker,
+//! which do not.
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::gates::*;
 use common::*;
-use lazypool::{Pool, Refusal, WhenFull};
+use lazypool::{Builder, Pool, WhenFull};
 
 fn pool(max: usize, queue: usize, policy: WhenFull) -> Pool {
-    let builder = builder(max, queue).when_full(policy);
-    builder.build().expect("pool")
+    pool_with(max, queue, |b| b.when_full(policy))
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -25,34 +23,30 @@ fn pool(max: usize, queue: usize, policy: WhenFull) -> Pool {
 /// waiting.
 #[test]
 fn law14_one_place_lets_one_caller_in() {
-    timed(|| {
-        for queue in [0, 2] {
-            let pool = pool(2, queue, WhenFull::Block);
-            let (held, first, later) = (Gate::new(), Gate::new(), Gate::new());
-            must_serve(&pool, first.task());
-            first.wait_entered(1);
-            (0..=queue).for_each(|_| must_serve(&pool, held.task()));
-            held.wait_entered(1);
-            let entered = AtomicU64::new(0);
-            thread::scope(|s| {
-                let _openers = (held.opener(), later.opener());
-                for _ in 0..4 {
-                    s.spawn(|| {
-                        must_serve(&pool, later.task());
-                        entered.fetch_add(1, Ordering::SeqCst);
-                    });
-                }
-                wait_in_line(&pool, 4);
-                let s = pool.stats();
-                assert_eq!((s.refused, s.accepted), (0, 2 + queue as u64), "{s:?}");
-                first.open();
-                wait_until("a caller to get in", || entered.load(Ordering::SeqCst) > 0);
-                thread::sleep(ms(30));
-                assert_eq!(entered.load(Ordering::SeqCst), 1, "more callers than room");
-                assert_eq!(pool.stats().waiting, 3);
-            });
-            assert_eq!(settle(&pool).completed, 6 + queue as u64);
-        }
+    timed_each([0, 2], |queue| {
+        let pool = pool(2, queue, WhenFull::Block);
+        let (held, first, later) = (Gate::new(), Gate::new(), Gate::new());
+        occupy(&pool, &first, 1);
+        (0..=queue).for_each(|_| must_serve(&pool, held.task()));
+        held.wait_entered(1);
+        let entered = Tally::default();
+        thread::scope(|s| {
+            let _openers = (held.opener(), later.opener());
+            for _ in 0..4 {
+                s.spawn(|| {
+                    must_serve(&pool, later.task());
+                    entered.add(1);
+                });
+            }
+            wait_in_line(&pool, 4);
+            assert_stats!(pool.stats(), refused: 0, accepted: 2 + queue as u64);
+            first.open();
+            wait_until("a caller to get in", || entered.get() > 0);
+            thread::sleep(ms(30));
+            assert_eq!(entered.get(), 1, "more callers than room");
+            assert_eq!(pool.stats().waiting, 3);
+        });
+        assert_eq!(settle(&pool).completed, 6 + queue as u64);
     });
 }
 
@@ -60,46 +54,38 @@ fn law14_one_place_lets_one_caller_in() {
 /// comes up as a caller joins the line is not missed, even if no other caller looks for it.
 #[test]
 fn law14_every_waiting_caller_gets_in() {
-    timed(|| {
-        for (max, queue, idle, callers) in [
-            (1, 0, ms(1), 10),
-            (1, 0, Duration::MAX, 2),
-            (2, 0, Duration::MAX, 10),
-            (1, 0, Duration::MAX, 1),
-            (1, 2, Duration::MAX, 10),
-            (2, 3, ms(1), 10),
-        ] {
-            let builder = builder(max, queue).idle_timeout(idle);
-            let pool = builder.when_full(WhenFull::Block).build().expect("pool");
-            // Beside few callers, tasks end at any moment of the next caller's attempt.
-            let (tasks, most) = if callers > 2 { (3000, 1) } else { (15_000, 40) };
-            let n = rounds(tasks) as usize / callers;
-            let ledger = Ledger::new(callers * n);
-            thread::scope(|s| {
-                for caller in 0..callers {
-                    let (pool, ledger) = (&pool, &ledger);
-                    s.spawn(move || {
-                        let mut rng = Rng::new(caller as u64);
-                        for id in caller * n..(caller + 1) * n {
-                            let work = Duration::from_micros(rng.below(most));
-                            let run = ledger.task(id);
-                            let task = move || {
-                                spin(work);
-                                run();
-                            };
-                            match caller {
-                                2 => pool.do_with_deadline(task, Duration::MAX).unwrap(),
-                                3..7 => pool.do_with_deadline(task, LONG).unwrap(),
-                                _ => must_serve(pool, task),
-                            }
-                        }
-                    });
+    let cases = [
+        (1, 0, ms(1), 10),
+        (1, 0, Duration::MAX, 2),
+        (2, 0, Duration::MAX, 10),
+        (1, 0, Duration::MAX, 1),
+        (1, 2, Duration::MAX, 10),
+        (2, 3, ms(1), 10),
+    ];
+    timed_each(cases, |(max, queue, idle, callers)| {
+        let blocks = |b: Builder| b.idle_timeout(idle).when_full(WhenFull::Block);
+        let pool = pool_with(max, queue, blocks);
+        // Beside few callers, tasks end at any moment of the next caller's attempt.
+        let (tasks, most) = if callers > 2 { (3000, 1) } else { (15_000, 40) };
+        let n = rounds(tasks) as usize / callers;
+        let ledger = Ledger::new(callers * n);
+        on_threads(callers, |caller, mut rng| {
+            for id in caller * n..(caller + 1) * n {
+                let work = Duration::from_micros(rng.below(most));
+                let run = ledger.task(id);
+                let task = move || {
+                    spin(work);
+                    run();
+                };
+                match caller {
+                    2 => pool.do_with_deadline(task, Duration::MAX).unwrap(),
+                    3..7 => pool.do_with_deadline(task, LONG).unwrap(),
+                    _ => must_serve(&pool, task),
                 }
-            });
-            let s = settle(&pool);
-            ledger.assert_all_ran();
-            assert_eq!((s.refused, s.completed), (0, (callers * n) as u64), "{s:?}");
-        }
+            }
+        });
+        assert_stats!(settle(&pool), refused: 0, completed: (callers * n) as u64);
+        ledger.assert_all_ran();
     });
 }
 
@@ -107,33 +93,26 @@ fn law14_every_waiting_caller_gets_in() {
 /// was never accepted, so it counts as refused.
 #[test]
 fn law14_do_with_deadline_waits_within_its_deadline() {
-    timed(|| {
-        for queue in [0, 2] {
-            let pool = pool(1, queue, WhenFull::Block);
-            let gate = Gate::new();
-            fill(&pool, &gate);
-            let ledger = Ledger::new(4);
-            for (id, d) in [1, 5, 30].map(ms).into_iter().enumerate() {
-                let start = Instant::now();
-                let back = expired(pool.do_with_deadline(ledger.task(id), d));
-                assert!(start.elapsed() >= d, "returned before its deadline");
-                assert_eq!((ledger.runs(id), ledger.drops(id)), (0, 0));
-                drop(back);
-                let s = pool.stats();
-                assert_eq!((s.refused, s.expired), (id as u64 + 1, 0), "{s:?}");
-                assert_eq!(s.accepted, 1 + queue as u64, "{s:?}");
-                check_at_rest(&pool, &s);
-            }
-            // If there is room in time, the task runs.
-            thread::scope(|s| {
-                let _opener = gate.opener();
-                let call = s.spawn(|| pool.do_with_deadline(ledger.task(3), LONG));
-                wait_in_line(&pool, 1);
-                gate.open();
-                call.join().unwrap().unwrap();
-            });
-            assert_eq!((ledger.total_runs(), ledger.runs(3)), (1, 1));
+    timed_each([0, 2], |queue| {
+        let pool = pool(1, queue, WhenFull::Block);
+        let gate = filled(&pool);
+        let ledger = Ledger::new(4);
+        for (id, d) in [1, 5, 30].map(ms).into_iter().enumerate() {
+            let back = takes(d, || expired(pool.do_with_deadline(ledger.task(id), d)));
+            assert_eq!(ledger.fate(id), (0, 0));
+            drop(back);
+            assert_stats!(check_at_rest(&pool), refused: id as u64 + 1, expired: 0,
+                accepted: 1 + queue as u64);
         }
+        // If there is room in time, the task runs.
+        thread::scope(|s| {
+            let _opener = gate.opener();
+            let call = s.spawn(|| pool.do_with_deadline(ledger.task(3), LONG));
+            wait_in_line(&pool, 1);
+            gate.open();
+            call.join().unwrap().unwrap();
+        });
+        assert_eq!((ledger.total_runs(), ledger.runs(3)), (1, 1));
     });
 }
 
@@ -144,13 +123,12 @@ fn law14_a_task_that_does_not_start_makes_room_too() {
     timed(|| {
         let pool = pool(1, 2, WhenFull::Block);
         let (first, second) = (Gate::new(), Gate::new());
-        must_serve(&pool, first.task());
-        first.wait_entered(1);
+        occupy(&pool, &first, 1);
         thread::scope(|s| {
             let _openers = (first.opener(), second.opener());
             let late = pool.min_remaining(2 * LONG);
             let doomed = s.spawn(move || expired(late.do_with_deadline(|| (), LONG)));
-            wait_until("the task to be queued", || pool.stats().queued == 1);
+            await_queued(&pool, 1);
             must_serve(&pool, second.task());
             let callers = [(); 2].map(|()| s.spawn(|| must_serve(&pool, || ())));
             wait_in_line(&pool, 2);
@@ -162,8 +140,7 @@ fn law14_a_task_that_does_not_start_makes_room_too() {
             doomed.join().unwrap();
             assert_eq!(pool.stats().queued, 2);
         });
-        let s = settle(&pool);
-        assert_eq!((s.completed, s.expired), (4, 1), "{s:?}");
+        assert_stats!(settle(&pool), completed: 4, expired: 1);
     });
 }
 
@@ -172,40 +149,32 @@ fn law14_a_task_that_does_not_start_makes_room_too() {
 /// room that they get in time.
 #[test]
 fn law14_block_for_waits_only_so_long() {
-    timed(|| {
-        for queue in [0, 2] {
-            let limit = ms(30);
-            let pool = pool(1, queue, WhenFull::BlockFor(limit));
-            let gate = Gate::new();
-            fill(&pool, &gate);
-            let start = Instant::now();
-            saturated(pool.serve(|| ()));
-            assert!(start.elapsed() >= limit, "refused too early");
-            for d in [LONG, Duration::MAX] {
-                let start = Instant::now();
-                assert!(refused(pool.do_with_deadline(|| (), d)).is_saturated());
-                assert!(start.elapsed() >= limit, "refused too early");
-            }
-            expired(pool.do_with_deadline(|| (), ms(1)));
-            let at_once = pool.when_full(WhenFull::BlockFor(Duration::ZERO));
-            saturated(at_once.serve(|| ()));
-            let s = pool.stats();
-            assert_eq!((s.refusals.saturated, s.refusals.expired), (4, 1), "{s:?}");
-            assert_eq!((s.refused, s.waiting), (5, 0), "{s:?}");
-
-            thread::scope(|s| {
-                let _opener = gate.opener();
-                let waits = pool.when_full(WhenFull::BlockFor(LONG));
-                let serve = s.spawn(move || waits.serve(|| ()).is_ok());
-                let call = s.spawn(move || waits.do_with_deadline(|| 7, Duration::MAX));
-                wait_in_line(&pool, 2);
-                gate.open();
-                assert!(serve.join().unwrap());
-                assert_eq!(call.join().unwrap().unwrap(), 7);
-            });
-            let s = settle(&pool);
-            assert_eq!((s.waiting, s.refused), (0, 5), "{s:?}");
+    timed_each([0, 2], |queue| {
+        let limit = ms(30);
+        let pool = pool(1, queue, WhenFull::BlockFor(limit));
+        let gate = filled(&pool);
+        takes(limit, || saturated(pool.serve(|| ())));
+        for d in [LONG, Duration::MAX] {
+            let refused = takes(limit, || refused(pool.do_with_deadline(|| (), d)));
+            assert!(refused.is_saturated());
         }
+        expired(pool.do_with_deadline(|| (), ms(1)));
+        let at_once = pool.when_full(WhenFull::BlockFor(Duration::ZERO));
+        saturated(at_once.serve(|| ()));
+        assert_stats!(pool.stats(), refusals.saturated: 4, refusals.expired: 1, refused: 5,
+            waiting: 0);
+
+        thread::scope(|s| {
+            let _opener = gate.opener();
+            let waits = pool.when_full(WhenFull::BlockFor(LONG));
+            let serve = s.spawn(move || waits.serve(|| ()).is_ok());
+            let call = s.spawn(move || waits.do_with_deadline(|| 7, Duration::MAX));
+            wait_in_line(&pool, 2);
+            gate.open();
+            assert!(serve.join().unwrap());
+            assert_eq!(call.join().unwrap().unwrap(), 7);
+        });
+        assert_stats!(settle(&pool), waiting: 0, refused: 5);
     });
 }
 
@@ -218,57 +187,40 @@ fn law14_block_for_waits_only_so_long() {
 /// `do_with_deadline` and `Scope::serve` never queue. See ants 197.
 #[test]
 fn law14_nothing_waits_for_room_on_a_worker_of_the_pool() {
-    timed(|| {
-        for policy in [
-            WhenFull::Refuse,
-            WhenFull::Block,
-            WhenFull::BlockFor(LONG),
-            WhenFull::BlockFor(Duration::ZERO),
-        ] {
-            for queue in [0, 2] {
-                let pool = Arc::new(pool(1, queue, policy));
-                // The worker's thread exists now. While a thread is being started, no submission is
-                // refused as `Saturated`.
-                pool.do_with_deadline(|| (), LONG).unwrap();
-                let ledger = Ledger::new(3 + queue);
-                let books = ledger.clone();
-                let served = on_worker(&pool, move |pool| {
-                    for d in [ms(5), Duration::MAX] {
-                        let refused = refused(pool.do_with_deadline(books.task(0), d));
-                        assert!(matches!(refused.reason(), Refusal::OnWorker), "{refused:?}");
-                    }
-                    let mut ran = false;
-                    pool.scope(|s| nested(s.serve(|| ran = true)).caller_runs().ok());
-                    assert!(ran);
-                    (3..3 + queue).for_each(|id| must_serve(pool, books.task(id)));
-                    assert_eq!(pool.stats().queued, queue);
-                    let refused = pool.serve(books.task(1)).unwrap_err();
-                    let reason = refused.reason().as_str();
-                    refused.run_anyway();
-                    reason
-                });
-                let waits = !matches!(
-                    policy,
-                    WhenFull::Refuse | WhenFull::BlockFor(Duration::ZERO)
-                );
-                assert_eq!(
-                    served,
-                    if waits { "on_worker" } else { "saturated" },
-                    "{policy}"
-                );
-                let s = settle(&pool);
-                let saturated = u64::from(!waits);
-                let refusals = (s.refusals.saturated, s.refusals.on_worker);
-                assert_eq!(
-                    (s.refused, refusals),
-                    (4, (saturated, 4 - saturated)),
-                    "{s:?}"
-                );
-                assert_eq!(s.completed, 2 + queue as u64, "{s:?}");
-                assert_eq!(ledger.total_runs(), 1 + queue as u64);
-                check_at_rest(&pool, &s);
+    let cases = [
+        WhenFull::Refuse,
+        WhenFull::Block,
+        WhenFull::BlockFor(LONG),
+        WhenFull::BlockFor(Duration::ZERO),
+    ];
+    timed_each(product(cases, [0, 2]), |(policy, queue)| {
+        let pool = Arc::new(pool(1, queue, policy));
+        // The worker's thread exists now. While a thread is being started, no submission is
+        // refused as `Saturated`.
+        pool.do_with_deadline(|| (), LONG).unwrap();
+        let ledger = Ledger::new(3 + queue);
+        let books = ledger.clone();
+        let served = on_worker(&pool, move |pool| {
+            for d in [ms(5), Duration::MAX] {
+                nested(Err(refused(pool.do_with_deadline(books.task(0), d))));
             }
-        }
+            let mut ran = false;
+            pool.scope(|s| nested(s.serve(|| ran = true)).caller_runs().ok());
+            assert!(ran);
+            (3..3 + queue).for_each(|id| must_serve(pool, books.task(id)));
+            assert_eq!(pool.stats().queued, queue);
+            let refused = pool.serve(books.task(1)).unwrap_err();
+            let reason = refused.reason().as_str();
+            refused.run_anyway();
+            reason
+        });
+        let at_once = [WhenFull::Refuse, WhenFull::BlockFor(Duration::ZERO)].contains(&policy);
+        let expected = if at_once { "saturated" } else { "on_worker" };
+        assert_eq!(served, expected, "{policy}");
+        let saturated = u64::from(at_once);
+        assert_stats!(at_rest(&pool), refused: 4, refusals.saturated: saturated,
+            refusals.on_worker: 4 - saturated, completed: 2 + queue as u64);
+        assert_eq!(ledger.total_runs(), 1 + queue as u64);
     });
 }
 
@@ -282,21 +234,16 @@ fn law14_nested_calls_go_as_deep_as_there_are_workers() {
         match strong.do_with_deadline(move || nest(&weak, depth + 1), Duration::MAX) {
             Ok(deepest) => deepest,
             outcome => {
-                let refused = refused(outcome);
-                assert!(matches!(refused.reason(), Refusal::OnWorker), "{refused:?}");
+                nested(Err(refused(outcome)));
                 depth
             }
         }
     }
-    timed(|| {
-        for (max, queue) in [(1, 0), (4, 0), (2, 8), (7, 5)] {
-            let pool = Arc::new(pool(max, queue, WhenFull::Block));
-            for round in 1..=rounds(30) {
-                assert_eq!(nest(&Arc::downgrade(&pool), 0), max);
-                let s = pool.stats();
-                assert_eq!((s.running, s.refused), (0, round), "{s:?}");
-                assert_eq!(s.spawned, max as u64, "{s:?}");
-            }
+    timed_each([(1, 0), (4, 0), (2, 8), (7, 5)], |(max, queue)| {
+        let pool = Arc::new(pool(max, queue, WhenFull::Block));
+        for round in 1..=rounds(30) {
+            assert_eq!(nest(&Arc::downgrade(&pool), 0), max);
+            assert_stats!(pool.stats(), running: 0, refused: round, spawned: max as u64);
         }
     });
 }
@@ -308,10 +255,8 @@ fn law14_nested_calls_go_as_deep_as_there_are_workers() {
 /// Returns the CPU time that the calling thread has used so far.
 #[cfg(target_os = "linux")]
 fn own_time() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let (tv_sec, tv_nsec) = (0, 0);
+    let mut time = libc::timespec { tv_sec, tv_nsec };
     // SAFETY: `time` is valid for the call.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     assert_eq!(failed, 0, "the system measures the thread's CPU time");
@@ -350,8 +295,7 @@ fn law20_a_thread_that_waits_for_longer_does_not_spin() {
             let call = |pool: &Pool| pool.do_with_deadline(|| (), LONG).unwrap();
             let blocking = pool(1, queue, WhenFull::Block);
             for with_value in [false, true] {
-                let gate = Gate::new();
-                fill(&blocking, &gate);
+                let gate = filled(&blocking);
                 assert_sleeps("for room", &gate, || match with_value {
                     false => must_serve(&blocking, || ()),
                     true => call(&blocking),
@@ -363,19 +307,14 @@ fn law20_a_thread_that_waits_for_longer_does_not_spin() {
                 blocking.do_with_deadline(gate.task(), LONG).unwrap();
             });
 
-            let gate = Gate::new();
-            let key = gate.key();
-            let builder = builder(1, queue).on_worker_start(move |_| key.pass());
-            let hooked = builder.build().expect("pool");
+            let (hooked, gate) = gated(1, queue, |b, gate| b.on_worker_start(gate.hook()));
             assert_sleeps("for a start hook", &gate, || call(&hooked));
 
-            let gate = Gate::new();
-            let key = gate.key();
-            let builder = self::builder(1, queue).on_worker_stop(move |_| key.pass());
-            let builder = builder
-                .idle_timeout(Duration::ZERO)
-                .when_full(WhenFull::Block);
-            let hooked = builder.build().expect("pool");
+            let (hooked, gate) = gated(1, queue, |b, gate| {
+                b.on_worker_stop(gate.hook())
+                    .idle_timeout(Duration::ZERO)
+                    .when_full(WhenFull::Block)
+            });
             must_serve(&hooked, || ());
             gate.wait_entered(1);
             assert_sleeps("for a stop hook", &gate, || call(&hooked));
@@ -398,46 +337,37 @@ fn law20_a_thread_that_waits_for_longer_does_not_spin() {
 /// not wait for workers in hooks or at their tasks, or for submitters that wait for room.
 #[test]
 fn law20_a_caller_is_released_whoever_else_is_held_up() {
-    timed(|| {
-        for queue in [0, 2] {
-            let gate = Gate::new();
-            // Each slot is held up at a different place. The caller's worker has slot 0.
-            let (start, panicked) = (gate.key(), gate.key());
-            let pool = builder(4, queue)
-                .when_full(WhenFull::Block)
-                .on_worker_start(move |slot| {
-                    if slot == 1 {
-                        start.pass();
-                    }
-                })
+    timed_each([0, 2], |queue| {
+        let gate = Gate::new();
+        // Each slot is held up at a different place. The caller's worker has slot 0.
+        let panicked = gate.key();
+        let pool = pool_with(4, queue, |b| {
+            b.when_full(WhenFull::Block)
+                .on_worker_start(gate.hook_of(1))
                 .on_panic(move |_| panicked.pass())
-                .build()
-                .expect("pool");
-            let own = Gate::new();
-            thread::scope(|s| {
-                let _openers = (gate.opener(), own.opener());
-                let call = s.spawn(|| pool.do_with_deadline(own.task(), LONG).unwrap());
-                own.wait_entered(1);
-                must_serve(&pool, || ()); // in its start hook
-                gate.wait_entered(1);
-                must_serve(&pool, || quiet_panic("on purpose")); // in the panic hook
-                gate.wait_entered(2);
-                (0..=queue).for_each(|_| must_serve(&pool, gate.task()));
-                gate.wait_entered(3);
-                // Two submitters are in line. The first gets the room that the caller's worker
-                // makes.
-                for _ in 0..2 {
-                    s.spawn(|| must_serve(&pool, gate.task()));
-                }
-                wait_in_line(&pool, 2);
-                own.open();
-                wait_until("the caller's release", || call.is_finished());
-                assert!(!gate.key().is_open());
-            });
-            let s = settle(&pool);
-            assert_eq!((s.completed, s.panicked), (5 + queue as u64, 1), "{s:?}");
-            check_at_rest(&pool, &s);
-        }
+        });
+        let own = Gate::new();
+        thread::scope(|s| {
+            let _openers = (gate.opener(), own.opener());
+            let call = s.spawn(|| pool.do_with_deadline(own.task(), LONG).unwrap());
+            own.wait_entered(1);
+            must_serve(&pool, || ()); // in its start hook
+            gate.wait_entered(1);
+            must_serve(&pool, || quiet_panic("on purpose")); // in the panic hook
+            gate.wait_entered(2);
+            (0..=queue).for_each(|_| must_serve(&pool, gate.task()));
+            gate.wait_entered(3);
+            // Two submitters are in line. The first gets the room that the caller's worker
+            // makes.
+            for _ in 0..2 {
+                s.spawn(|| must_serve(&pool, gate.task()));
+            }
+            wait_in_line(&pool, 2);
+            own.open();
+            wait_until("the caller's release", || call.is_finished());
+            assert!(!gate.is_open());
+        });
+        assert_stats!(at_rest(&pool), completed: 5 + queue as u64, panicked: 1);
     });
 }
 
@@ -448,44 +378,40 @@ fn law20_threads_that_retry_do_not_overtake_the_line() {
     // The retrying threads may get some places before the waiting task's turn comes and this thread
     // wakes. Without the guarantee they got hundreds of thousands.
     const MANY: u64 = 50_000;
-    timed(|| {
-        for (retry, queue) in [(1, 0), (1, 1), (2, 1), (2, 16)] {
-            let pool = pool(1, queue, WhenFull::Block);
-            let (over, taken) = (AtomicBool::new(false), AtomicU64::new(0));
-            thread::scope(|s| {
-                let _over = on_drop(|| over.store(true, Ordering::SeqCst));
-                for _ in 0..retry {
-                    s.spawn(|| {
-                        let refusing = pool.when_full(WhenFull::Refuse);
-                        while !over.load(Ordering::SeqCst) {
-                            let served = refusing.serve(|| spin(Duration::from_micros(5)));
-                            taken.fetch_add(u64::from(served.is_ok()), Ordering::SeqCst);
-                        }
-                    });
-                }
-                wait_until("the retrying threads to run", || {
-                    taken.load(Ordering::SeqCst) > 100
+    timed_each([(1, 0), (1, 1), (2, 1), (2, 16)], |(retry, queue)| {
+        let pool = pool(1, queue, WhenFull::Block);
+        let (over, taken) = (AtomicBool::new(false), Tally::default());
+        thread::scope(|s| {
+            let _over = on_drop(|| over.store(true, Ordering::SeqCst));
+            for _ in 0..retry {
+                s.spawn(|| {
+                    let refusing = pool.when_full(WhenFull::Refuse);
+                    while !over.load(Ordering::SeqCst) {
+                        let served = refusing.serve(|| spin(Duration::from_micros(5)));
+                        taken.add(u64::from(served.is_ok()));
+                    }
                 });
-                for _ in 0..rounds(50) {
-                    let (told, served) = mpsc::channel();
-                    let waits = || {
-                        must_serve(&pool, || ());
-                        told.send(()).unwrap_or_default();
-                    };
-                    thread::scope(|s| {
-                        s.spawn(waits);
-                        // Places that are taken in the first 10 ms do not count.
-                        if served.recv_timeout(ms(10)).is_ok() {
-                            return;
-                        }
-                        let before = taken.load(Ordering::SeqCst);
-                        served.recv().unwrap();
-                        let most = taken.load(Ordering::SeqCst) - before;
-                        assert!(most < MANY, "overtaken {most} times");
-                    });
-                }
-            });
-            check_at_rest(&pool, &settle(&pool));
-        }
+            }
+            wait_until("the retrying threads to run", || taken.get() > 100);
+            for _ in 0..rounds(50) {
+                let (told, served) = mpsc::channel();
+                let waits = || {
+                    must_serve(&pool, || ());
+                    told.send(()).unwrap_or_default();
+                };
+                thread::scope(|s| {
+                    s.spawn(waits);
+                    // Places that are taken in the first 10 ms do not count.
+                    if served.recv_timeout(ms(10)).is_ok() {
+                        return;
+                    }
+                    let before = taken.get();
+                    served.recv().unwrap();
+                    let most = taken.get() - before;
+                    assert!(most < MANY, "overtaken {most} times");
+                });
+            }
+        });
+        at_rest(&pool);
     });
 }

@@ -12,25 +12,20 @@ use lazypool::{task, DeadlineError, Pool, Shutdown, WhenFull};
 /// The call returns `TimedOut` at its deadline, never before it, although the closure still runs.
 #[test]
 fn law03_times_out_while_the_closure_runs() {
-    timed(|| {
-        for queue in [0, 2] {
-            let pool = pool(1, queue);
-            for d in [Duration::from_micros(300), ms(1), ms(20), ms(150)] {
-                let gate = Gate::new();
-                let start = Instant::now();
-                let outcome = pool.do_with_deadline(gate.task(), d);
-                let took = start.elapsed();
-                // The gate is shut, so the closure cannot have ended.
-                match outcome {
-                    Err(DeadlineError::TimedOut) => gate.wait_entered(1),
-                    // The worker did not get a CPU before the deadline.
-                    Err(DeadlineError::Expired(_)) if gate.entered() == 0 => {}
-                    other => panic!("{other:?}"),
-                }
-                assert!(took >= d, "returned after {took:?}, before {d:?}");
-                gate.open();
-                settle(&pool);
+    timed_each([0, 2], |queue| {
+        let pool = pool(1, queue);
+        for d in [Duration::from_micros(300), ms(1), ms(20), ms(150)] {
+            let gate = Gate::new();
+            let outcome = takes(d, || pool.do_with_deadline(gate.task(), d));
+            // The gate is shut, so the closure cannot have ended.
+            match outcome {
+                Err(DeadlineError::TimedOut) => gate.wait_entered(1),
+                // The worker did not get a CPU before the deadline.
+                Err(DeadlineError::Expired(_)) if gate.entered() == 0 => {}
+                other => panic!("{other:?}"),
             }
+            gate.open();
+            settle(&pool);
         }
     });
 }
@@ -40,13 +35,10 @@ fn law03_times_out_while_the_closure_runs() {
 fn law03_expires_in_the_queue() {
     timed(|| {
         let pool = pool(2, 3);
-        let gate = Gate::new();
-        occupy(&pool, &gate, 2);
+        let _gate = hold(&pool, 2);
         for d in [Duration::from_micros(1), ms(1), ms(30), ms(120)] {
-            let start = Instant::now();
-            assert_eq!(expired(pool.do_with_deadline(|| 7, d)).run(), 7);
-            let took = start.elapsed();
-            assert!(took >= d, "returned after {took:?}, before {d:?}");
+            let back = takes(d, || expired(pool.do_with_deadline(|| 7, d)));
+            assert_eq!(back.run(), 7);
         }
     });
 }
@@ -55,47 +47,45 @@ fn law03_expires_in_the_queue() {
 /// the caller is released at the deadline although its closure still runs.
 #[test]
 fn law03_one_deadline_from_the_call_to_the_end() {
-    timed(|| {
-        for (queue, d) in [(0, LIMIT), (1, LIMIT), (1, ms(700))] {
-            let pool = pool_with(1, queue, |b| b.when_full(WhenFull::Block));
-            let (first, second) = (Gate::new(), Gate::new());
-            let (tell, told) = mpsc::channel();
-            occupy(&pool, &first, 1);
-            (0..queue).for_each(|_| must_serve(&pool, || ()));
-            thread::scope(|s| {
-                let _openers = (first.opener(), second.opener());
-                let (pool, key) = (&pool, second.key());
-                let call = s.spawn(move || {
-                    let task = move || {
-                        tell.send(task::deadline().expect("a deadline")).unwrap();
-                        key.pass();
-                    };
-                    let start = Instant::now();
-                    (start, pool.do_with_deadline(task, d), start.elapsed())
-                });
-                wait_in_line(pool, 1);
-                let waits = Instant::now();
-                thread::sleep(ms(50));
-                first.open();
-                if d == LIMIT {
-                    second.wait_entered(1);
-                    second.open();
-                }
-                let (start, outcome, took) = call.join().unwrap();
-                match outcome {
-                    Ok(()) => assert_eq!(d, LIMIT),
-                    Err(DeadlineError::TimedOut | DeadlineError::Expired(_)) => {
-                        assert!(took >= d && d < LIMIT, "{took:?}");
-                    }
-                    Err(other) => panic!("{other:?}"),
-                }
-                if let Ok(deadline) = told.try_recv() {
-                    assert!(deadline >= start + d, "earlier than the call's deadline");
-                    assert!(deadline <= waits + d, "the clock started after the call");
-                }
-                assert_eq!(second.key().is_open(), d == LIMIT);
+    timed_each([(0, LIMIT), (1, LIMIT), (1, ms(700))], |(queue, d)| {
+        let pool = pool_with(1, queue, |b| b.when_full(WhenFull::Block));
+        let (first, second) = (Gate::new(), Gate::new());
+        let (tell, told) = mpsc::channel();
+        occupy(&pool, &first, 1);
+        (0..queue).for_each(|_| must_serve(&pool, || ()));
+        thread::scope(|s| {
+            let _openers = (first.opener(), second.opener());
+            let (pool, key) = (&pool, second.key());
+            let call = s.spawn(move || {
+                let task = move || {
+                    tell.send(task::deadline().expect("a deadline")).unwrap();
+                    key.pass();
+                };
+                let start = Instant::now();
+                (start, pool.do_with_deadline(task, d), start.elapsed())
             });
-        }
+            wait_in_line(pool, 1);
+            let waits = Instant::now();
+            thread::sleep(ms(50));
+            first.open();
+            if d == LIMIT {
+                second.wait_entered(1);
+                second.open();
+            }
+            let (start, outcome, took) = call.join().unwrap();
+            match outcome {
+                Ok(()) => assert_eq!(d, LIMIT),
+                Err(DeadlineError::TimedOut | DeadlineError::Expired(_)) => {
+                    assert!(took >= d && d < LIMIT, "{took:?}");
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+            if let Ok(deadline) = told.try_recv() {
+                assert!(deadline >= start + d, "earlier than the call's deadline");
+                assert!(deadline <= waits + d, "the clock started after the call");
+            }
+            assert_eq!(second.is_open(), d == LIMIT);
+        });
     });
 }
 
@@ -111,55 +101,50 @@ fn law03_a_zero_deadline_looks_at_nothing() {
         is_expired(pool.do_with_deadline(|| (), Duration::ZERO));
         assert_eq!(pool.stats(), before, "counted somewhere");
     }
-    timed(|| {
-        for policy in [WhenFull::Refuse, WhenFull::Block] {
-            let pool = Arc::new(pool_with(1, 1, |b| b.when_full(policy)));
-            zero(&pool); // no worker yet
-            on_worker(&pool, |_| ());
-            zero(&pool); // an idle worker
-            let gate = Gate::new();
-            occupy(&pool, &gate, 1);
-            zero(&pool); // room in the queue
-            must_serve(&pool, || ());
-            zero(&pool); // no room
-            gate.open();
-            settle(&pool);
-            on_worker(&pool, |pool| {
-                is_expired(pool.do_with_deadline(|| (), Duration::ZERO));
-            });
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            zero(&pool); // closed
-        }
-        // The result is the same if the system has no thread to give.
-        #[cfg(target_os = "linux")]
-        zero(&pool_with(1, 0, |b| b.stack_size(IMPOSSIBLE_STACK)));
+    timed_each([WhenFull::Refuse, WhenFull::Block], |policy| {
+        let pool = Arc::new(pool_with(1, 1, |b| b.when_full(policy)));
+        zero(&pool); // no worker yet
+        on_worker(&pool, |_| ());
+        zero(&pool); // an idle worker
+        let gate = hold(&pool, 1);
+        zero(&pool); // room in the queue
+        must_serve(&pool, || ());
+        zero(&pool); // no room
+        gate.open();
+        settle(&pool);
+        on_worker(&pool, |pool| {
+            is_expired(pool.do_with_deadline(|| (), Duration::ZERO));
+        });
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        zero(&pool); // closed
     });
+    // The result is the same if the system has no thread to give.
+    #[cfg(target_os = "linux")]
+    zero(&pool_with(1, 0, |b| b.stack_size(IMPOSSIBLE_STACK)));
 }
 
 /// `Duration::MAX`, and any deadline beyond the clock's range, waits for as long as the task takes.
 #[test]
 fn law03_far_deadlines_wait() {
-    timed(|| {
-        for queue in [0, 1] {
-            let pool = pool(1, queue);
-            for d in [
-                Duration::MAX,
-                Duration::MAX - Duration::from_nanos(1),
-                Duration::from_secs(u64::MAX / 2),
-                Duration::from_secs(i64::MAX as u64),
-                Duration::from_secs(1 << 40),
-            ] {
-                let gate = Gate::new();
-                thread::scope(|s| {
-                    let call = s.spawn(|| pool.do_with_deadline(gate.task(), d));
-                    let _opener = gate.opener();
-                    gate.wait_entered(1);
-                    thread::sleep(ms(10));
-                    assert!(!call.is_finished(), "a call with {d:?} did not wait");
-                    gate.open();
-                    call.join().unwrap().unwrap();
-                });
-            }
+    timed_each([0, 1], |queue| {
+        let pool = pool(1, queue);
+        for d in [
+            Duration::MAX,
+            Duration::MAX - Duration::from_nanos(1),
+            Duration::from_secs(u64::MAX / 2),
+            Duration::from_secs(i64::MAX as u64),
+            Duration::from_secs(1 << 40),
+        ] {
+            let gate = Gate::new();
+            thread::scope(|s| {
+                let call = s.spawn(|| pool.do_with_deadline(gate.task(), d));
+                let _opener = gate.opener();
+                gate.wait_entered(1);
+                thread::sleep(ms(10));
+                assert!(!call.is_finished(), "a call with {d:?} did not wait");
+                gate.open();
+                call.join().unwrap().unwrap();
+            });
         }
     });
 }
@@ -169,28 +154,26 @@ fn law03_far_deadlines_wait() {
 /// counts down to.
 #[test]
 fn law03_what_a_task_sees_of_its_deadline() {
-    timed(|| {
-        for queue in [0, 4] {
-            let pool = pool(2, queue);
-            let look = || (task::deadline(), task::remaining(), task::is_cancelled());
-            // Some of these tasks run after one that had a deadline; nothing of it remains.
-            for d in [Duration::MAX, LONG, Duration::MAX, ms(5000), Duration::MAX] {
-                let (tx, rx) = mpsc::channel();
-                must_serve(&pool, move || tx.send(look()).unwrap());
-                assert_eq!(rx.recv().unwrap(), (None, None, false));
-                settle(&pool);
-                let start = Instant::now();
-                let (deadline, remaining, cancelled) = pool.do_with_deadline(look, d).unwrap();
-                let end = Instant::now();
-                assert!(!cancelled);
-                if d == Duration::MAX {
-                    assert_eq!((deadline, remaining), (None, None));
-                } else {
-                    let deadline = deadline.expect("a deadline");
-                    let remaining = remaining.expect("time left");
-                    assert!(deadline >= start + d && deadline <= end + d);
-                    assert!(remaining <= d && remaining >= deadline - end);
-                }
+    timed_each([0, 4], |queue| {
+        let pool = pool(2, queue);
+        let look = || (task::deadline(), task::remaining(), task::is_cancelled());
+        // Some of these tasks run after one that had a deadline; nothing of it remains.
+        for d in [Duration::MAX, LONG, Duration::MAX, ms(5000), Duration::MAX] {
+            let (tx, rx) = mpsc::channel();
+            must_serve(&pool, move || tx.send(look()).unwrap());
+            assert_eq!(rx.recv().unwrap(), (None, None, false));
+            settle(&pool);
+            let start = Instant::now();
+            let (deadline, remaining, cancelled) = pool.do_with_deadline(look, d).unwrap();
+            let end = Instant::now();
+            assert!(!cancelled);
+            if d == Duration::MAX {
+                assert_eq!((deadline, remaining), (None, None));
+            } else {
+                let deadline = deadline.expect("a deadline");
+                let remaining = remaining.expect("time left");
+                assert!(deadline >= start + d && deadline <= end + d);
+                assert!(remaining <= d && remaining >= deadline - end);
             }
         }
     });
@@ -201,40 +184,38 @@ fn law03_what_a_task_sees_of_its_deadline() {
 /// for it only then. The next task on that worker sees nothing of it.
 #[test]
 fn law03_a_task_sees_that_its_caller_left() {
-    timed(|| {
-        for (queue, asks_early) in [(0, true), (0, false), (2, true), (2, false)] {
-            let pool = pool(1, queue);
-            let (tx, rx) = mpsc::channel();
-            let looks = || {
-                let tx = tx.clone();
-                move || {
-                    let look = || (task::is_cancelled(), Instant::now(), task::deadline());
-                    let early = asks_early.then(look);
-                    wait_until("the caller to leave", task::is_cancelled);
-                    tx.send((early, task::deadline(), task::remaining()))
-                        .unwrap();
-                }
-            };
-            let (mut start, mut outcome) = (Instant::now(), pool.do_with_deadline(looks(), ms(60)));
-            // The machine may be too busy to start the task in time.
-            while matches!(outcome, Err(DeadlineError::Expired(_))) {
-                settle(&pool);
-                (start, outcome) = (Instant::now(), pool.do_with_deadline(looks(), ms(60)));
+    timed_each(product([0, 2], [true, false]), |(queue, asks_early)| {
+        let pool = pool(1, queue);
+        let (tx, rx) = mpsc::channel();
+        let looks = || {
+            let tx = tx.clone();
+            move || {
+                let look = || (task::is_cancelled(), Instant::now(), task::deadline());
+                let early = asks_early.then(look);
+                wait_until("the caller to leave", task::is_cancelled);
+                let seen = (early, task::deadline(), task::remaining());
+                tx.send(seen).unwrap();
             }
-            let end = Instant::now();
-            is_timed_out(outcome);
-            drop(tx);
-            let (early, deadline, remaining) = rx.recv().expect("the task ran to its end");
-            if let Some((was_cancelled, at, early_deadline)) = early {
-                assert_eq!(early_deadline, deadline);
-                assert!(!was_cancelled || Some(at) >= deadline);
-            }
-            let deadline = deadline.expect("a deadline");
-            assert!(start + ms(60) <= deadline && deadline <= end);
-            assert_eq!(remaining, Some(Duration::ZERO));
+        };
+        let (mut start, mut outcome) = (Instant::now(), pool.do_with_deadline(looks(), ms(60)));
+        // The machine may be too busy to start the task in time.
+        while matches!(outcome, Err(DeadlineError::Expired(_))) {
             settle(&pool);
-            assert!(!pool.do_with_deadline(task::is_cancelled, LONG).unwrap());
+            (start, outcome) = (Instant::now(), pool.do_with_deadline(looks(), ms(60)));
         }
+        let end = Instant::now();
+        is_timed_out(outcome);
+        drop(tx);
+        let (early, deadline, remaining) = rx.recv().expect("the task ran to its end");
+        if let Some((was_cancelled, at, early_deadline)) = early {
+            assert_eq!(early_deadline, deadline);
+            assert!(!was_cancelled || Some(at) >= deadline);
+        }
+        let deadline = deadline.expect("a deadline");
+        assert!(start + ms(60) <= deadline && deadline <= end);
+        assert_eq!(remaining, Some(Duration::ZERO));
+        settle(&pool);
+        assert!(!pool.do_with_deadline(task::is_cancelled, LONG).unwrap());
     });
 }
 
@@ -247,8 +228,7 @@ fn law03_the_result_of_an_abandoned_task_is_dropped() {
         let (drops, gate) = (Tally::default(), Gate::new());
         let value = on_drop(drops.task());
         is_timed_out(pool.do_with_deadline(after(&gate, move || value), ms(1000)));
-        let s = pool.stats();
-        assert_eq!((s.timed_out, s.running, s.completed), (1, 1, 0), "{s:?}");
+        assert_stats!(pool.stats(), timed_out: 1, running: 1, completed: 0);
         let workers = pool.workers();
         assert_eq!(workers.len(), 1);
         assert!(workers[0].busy && workers[0].abandoned, "{workers:?}");
@@ -256,7 +236,7 @@ fn law03_the_result_of_an_abandoned_task_is_dropped() {
         gate.open();
         let s = at_rest(&pool);
         assert_eq!(drops.get(), 1, "dropped before it is counted");
-        assert_eq!((s.timed_out, s.completed, s.expired), (1, 1, 0), "{s:?}");
+        assert_stats!(s, timed_out: 1, completed: 1, expired: 0);
         let workers = pool.workers();
         assert!(!workers[0].busy && !workers[0].abandoned, "{workers:?}");
         assert_eq!(workers[0].abandoned_for, None);

@@ -7,10 +7,8 @@ use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::futures::block_on;
-use common::gates::*;
 use common::*;
-use lazypool::{CancelGuard, Group, Handle, Pool, Shutdown, TaskError};
+use lazypool::{Builder, CancelGuard, Group, Handle, Pool, Shutdown, TaskError};
 
 /// Queues tasks, all of them in the group, and discards them by a shutdown or by cancelling the
 /// group.
@@ -34,44 +32,35 @@ fn discard(by_shutdown: bool, queue: usize, make: impl FnOnce(&Pool, &Group)) {
 /// been told. Their panics are contained: all tasks are settled and all captures are dropped.
 #[test]
 fn law08_discarded_captures_drop_where_they_are_discarded() {
-    timed(|| {
-        for way in [
-            "group",
-            "shutdown",
-            "handle",
-            "handle's drop",
-            "pool's drop",
-        ] {
-            let builder = builder(1, 6).shutdown_on_drop(Shutdown::Discard, Duration::ZERO);
-            let mut owner = Some(builder.build().expect("pool"));
-            let (pool, busy) = (owner.as_ref().unwrap(), Gate::new());
-            must_serve(pool, busy.task());
-            busy.wait_entered(1);
-            let group = pool.group();
-            let (tell, told) = mpsc::channel();
-            let task = |_| {
-                let tell = tell.clone();
-                let here = on_drop(move || tell.send(thread::current().id()).unwrap());
-                let captures = (Bomb("of a capture"), here);
-                must_await(group.awaitable(), move || drop(captures))
-            };
-            let handles: Vec<_> = (0..6).map(task).collect();
-            match way {
-                "group" => group.cancel(),
-                "shutdown" => drop(pool.shutdown(Shutdown::Cancel, Duration::ZERO)),
-                "handle" => handles.iter().for_each(Handle::cancel),
-                "handle's drop" => drop(handles),
-                _ => drop(owner.take()),
-            }
-            let here = thread::current().id();
-            assert_eq!(Vec::from_iter(told.try_iter()), [here; 6], "{way}");
-            assert_eq!((group.pending(), group.discarded()), (0, 6), "{way}");
-            let Some(pool) = owner else { continue };
-            busy.open();
-            let s = settle(&pool);
-            assert_eq!((s.discarded, s.panicked, s.hook_panics), (6, 0, 0), "{way}");
-            check_at_rest(&pool, &s);
+    let ways = ["group", "shutdown", "handle", "its drop", "pool's drop"];
+    timed_each(ways, |way| {
+        let discards = |b: Builder| b.shutdown_on_drop(Shutdown::Discard, Duration::ZERO);
+        let pool = pool_with(1, 6, discards);
+        let (busy, group) = (hold(&pool, 1), pool.group());
+        let mut owner = Some(pool);
+        let (tell, told) = mpsc::channel();
+        let task = |_| {
+            let tell = tell.clone();
+            let here = on_drop(move || tell.send(thread::current().id()).unwrap());
+            let captures = (Bomb("of a capture"), here);
+            must_await(group.awaitable(), move || drop(captures))
+        };
+        let handles: Vec<_> = (0..6).map(task).collect();
+        match way {
+            "group" => group.cancel(),
+            "shutdown" => owner.iter().for_each(|pool| {
+                pool.shutdown(Shutdown::Cancel, Duration::ZERO);
+            }),
+            "handle" => handles.iter().for_each(Handle::cancel),
+            "its drop" => drop(handles),
+            _ => drop(owner.take()),
         }
+        let here = thread::current().id();
+        assert_eq!(Vec::from_iter(told.try_iter()), [here; 6], "{way}");
+        assert_eq!((group.pending(), group.discarded()), (0, 6), "{way}");
+        let Some(pool) = owner else { return };
+        busy.open();
+        assert_stats!(at_rest(&pool), discarded: 6, panicked: 0, hook_panics: 0);
     });
 }
 
@@ -96,10 +85,7 @@ fn wait_for_another(by_shutdown: bool, cancels: Option<Cancels>, waits: Waits) {
     };
     must_serve_in(&outer, dropping(joins));
     give.send(must_await(inner.awaitable(), || ())).unwrap();
-    match by_shutdown {
-        true => drop(pool.shutdown(Shutdown::Discard, Duration::ZERO)),
-        false => outer.cancel(),
-    }
+    discard_queued(by_shutdown, &pool, &outer);
     match told.recv().unwrap() {
         Err(TaskError::Discarded) => assert!(by_shutdown),
         Err(TaskError::Cancelled) => assert!(!by_shutdown),
@@ -122,14 +108,10 @@ fn law10_a_capture_may_wait_in_any_way_for_a_discarded_task() {
             handle.join()
         },
     ];
-    timed(move || {
-        for waits in ways {
-            for by_shutdown in [true, false] {
-                wait_for_another(by_shutdown, None, waits);
-                wait_for_another(by_shutdown, Some(|group, _| group.cancel()), waits);
-                wait_for_another(by_shutdown, Some(|_, handle| handle.cancel()), waits);
-            }
-        }
+    timed_each(product(ways, [true, false]), |(waits, by_shutdown)| {
+        wait_for_another(by_shutdown, None, waits);
+        wait_for_another(by_shutdown, Some(|group, _| group.cancel()), waits);
+        wait_for_another(by_shutdown, Some(|_, handle| handle.cancel()), waits);
     });
 }
 
@@ -145,47 +127,43 @@ fn law10_a_capture_may_wait_for_a_group_that_is_discarded_with_it() {
             group.wait();
         },
     ];
-    timed(move || {
-        for (waits, discard) in ways.into_iter().flat_map(|w| [0, 1, 2].map(|d| (w, d))) {
-            let (pool, _busy) = held(3);
-            let group = pool.group();
-            let its = group.clone();
-            // Handles discard one task, a shutdown those before and behind it, too.
-            let others = usize::from(discard == 0);
-            (0..others).for_each(|_| must_serve_in(&group, || ()));
-            let handle = must_await(group.awaitable(), dropping(move || waits(&its)));
-            (0..others).for_each(|_| must_serve_in(&group, || ()));
-            match discard {
-                0 => drop(pool.shutdown(Shutdown::Discard, Duration::ZERO)),
-                1 => handle.cancel(),
-                _ => drop(handle),
-            }
-            assert_eq!((group.discarded(), group.pending()), (1 + 2 * others, 0));
+    timed_each(product(ways, [0, 1, 2]), |(waits, discard)| {
+        let (pool, _busy) = held(3);
+        let group = pool.group();
+        let its = group.clone();
+        // Handles discard one task, a shutdown those before and behind it, too.
+        let others = usize::from(discard == 0);
+        (0..others).for_each(|_| must_serve_in(&group, || ()));
+        let handle = must_await(group.awaitable(), dropping(move || waits(&its)));
+        (0..others).for_each(|_| must_serve_in(&group, || ()));
+        match discard {
+            0 => drop(pool.shutdown(Shutdown::Discard, Duration::ZERO)),
+            1 => handle.cancel(),
+            _ => drop(handle),
         }
+        assert_eq!((group.discarded(), group.pending()), (1 + 2 * others, 0));
     });
 }
 
 /// A `join` with a limit returns in time within a discard: it drops no other captures meanwhile.
 #[test]
 fn law21_a_join_with_a_limit_within_a_discard_drops_nothing_else() {
-    timed(|| {
-        for by_shutdown in [true, false] {
-            let (other, gate) = (pool(1, 0), Gate::new());
-            let running = must_await(other.awaitable(), gate.task());
-            gate.wait_entered(1);
-            let (tell, told) = mpsc::channel();
-            discard(by_shutdown, 2, |_, group| {
-                let tells = tell.clone();
-                let joins = move || {
-                    let running = running.join_timeout(ms(10)).expect_err("it still runs");
-                    running.detach();
-                    tells.send("joined").unwrap();
-                };
-                must_serve_in(group, dropping(joins));
-                must_serve_in(group, dropping(move || tell.send("dropped").unwrap()));
-            });
-            assert_eq!(Vec::from_iter(told.try_iter()), ["joined", "dropped"]);
-        }
+    timed_each([true, false], |by_shutdown| {
+        let (other, gate) = (pool(1, 0), Gate::new());
+        let running = must_await(other.awaitable(), gate.task());
+        gate.wait_entered(1);
+        let (tell, told) = mpsc::channel();
+        discard(by_shutdown, 2, |_, group| {
+            let tells = tell.clone();
+            let joins = move || {
+                let running = running.join_timeout(ms(10)).expect_err("it still runs");
+                running.detach();
+                tells.send("joined").unwrap();
+            };
+            must_serve_in(group, dropping(joins));
+            must_serve_in(group, dropping(move || tell.send("dropped").unwrap()));
+        });
+        assert_eq!(Vec::from_iter(told.try_iter()), ["joined", "dropped"]);
     });
 }
 
@@ -194,62 +172,58 @@ fn law21_a_join_with_a_limit_within_a_discard_drops_nothing_else() {
 /// worker.
 #[test]
 fn law10_captures_may_end_the_pool_for_which_another_is_to_be_dropped() {
-    timed(|| {
-        for mode in MODES {
-            for (by_shutdown, captures) in [(true, 1), (true, 3), (false, 1), (false, 3)] {
-                let (pool, stop) = until_unsent(8);
-                let group = pool.group();
-                let (tell, told) = mpsc::channel();
-                for _ in 0..captures {
-                    let (its, tell) = (Arc::clone(&pool), tell.clone());
-                    let ends = move || tell.send(its.shutdown(mode, Duration::MAX)).unwrap();
-                    must_serve_in(&group, dropping(ends));
-                }
-                must_serve_in(&group, move || drop(stop));
-                if by_shutdown {
-                    let report = pool.shutdown(Shutdown::Discard, LIMIT);
-                    assert!(report.is_clean(), "{report:?}");
-                    assert_eq!(report.discarded, captures as u64 + 1);
-                } else {
-                    group.cancel();
-                    assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-                }
-                assert_eq!((group.discarded(), group.pending()), (captures + 1, 0));
-                let inner: Vec<_> = told.try_iter().collect();
-                assert_eq!(inner.len(), captures);
-                assert!(inner.iter().all(|report| !report.is_clean()), "{inner:?}");
-            }
+    let cases = product(MODES, product([true, false], [1, 3]));
+    timed_each(cases, |(mode, (by_shutdown, captures))| {
+        let (pool, stop) = until_unsent(8);
+        let group = pool.group();
+        let (tell, told) = mpsc::channel();
+        for _ in 0..captures {
+            let (its, tell) = (Arc::clone(&pool), tell.clone());
+            let ends = move || tell.send(its.shutdown(mode, Duration::MAX)).unwrap();
+            must_serve_in(&group, dropping(ends));
         }
+        must_serve_in(&group, move || drop(stop));
+        if by_shutdown {
+            let report = pool.shutdown(Shutdown::Discard, LIMIT);
+            assert!(report.is_clean(), "{report:?}");
+            assert_eq!(report.discarded, captures as u64 + 1);
+        } else {
+            group.cancel();
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        }
+        assert_eq!((group.discarded(), group.pending()), (captures + 1, 0));
+        let inner: Vec<_> = told.try_iter().collect();
+        assert_eq!(inner.len(), captures);
+        assert!(inner.iter().all(|report| !report.is_clean()), "{inner:?}");
     });
 }
 
 /// A shutdown or drop of another pool within a discard waits, as it does anywhere else.
 #[test]
 fn law10_a_shutdown_of_another_pool_within_a_discard_waits() {
-    timed(|| {
-        for (by_shutdown, drops) in [(true, true), (true, false), (false, true), (false, false)] {
-            let (other, gate) = held(1);
-            let ledger = Ledger::new(1);
-            must_serve(&other, ledger.task(0));
-            let books = ledger.clone();
-            discard(by_shutdown, 1, |_, group| {
-                let ends = move || {
-                    let opener = thread::spawn(move || {
-                        thread::sleep(ms(10));
-                        gate.open();
-                    });
-                    if drops {
-                        drop(other);
-                    } else {
-                        assert!(other.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
-                    }
-                    assert_eq!(books.runs(0), 1, "the other pool has drained");
-                    opener.join().unwrap();
-                };
-                must_serve_in(group, dropping(ends));
-            });
-            ledger.assert_all_ran();
-        }
+    let cases = product([true, false], [true, false]);
+    timed_each(cases, |(by_shutdown, drops)| {
+        let (other, gate) = held(1);
+        let ledger = Ledger::new(1);
+        must_serve(&other, ledger.task(0));
+        let books = ledger.clone();
+        discard(by_shutdown, 1, |_, group| {
+            let ends = move || {
+                let opener = thread::spawn(move || {
+                    thread::sleep(ms(10));
+                    gate.open();
+                });
+                if drops {
+                    drop(other);
+                } else {
+                    assert!(other.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+                }
+                assert_eq!(books.runs(0), 1, "the other pool has drained");
+                opener.join().unwrap();
+            };
+            must_serve_in(group, dropping(ends));
+        });
+        ledger.assert_all_ran();
     });
 }
 
@@ -277,13 +251,12 @@ fn law10_a_discard_keeps_no_pool_alive_that_it_drops() {
     timed(|| {
         let (pool, _busy) = held(1);
         let bomb = Bomb("of a hook");
-        let its = builder(1, 1)
-            .shutdown_on_drop(Shutdown::Discard, Duration::ZERO)
-            .on_panic(move |_| {
+        let its = pool_with(1, 1, |b| {
+            let b = b.shutdown_on_drop(Shutdown::Discard, Duration::ZERO);
+            b.on_panic(move |_| {
                 let _captured = &bomb;
             })
-            .build()
-            .expect("pool");
+        });
         let its_busy = Gate::new();
         let (tell, told) = mpsc::channel();
         // Called after the worker's thread has released its pool.
@@ -300,7 +273,7 @@ fn law10_a_discard_keeps_no_pool_alive_that_it_drops() {
         let group = pool.group();
         must_serve_in(&group, dropping(ends));
         group.cancel();
-        assert_eq!((ledger.runs(0), ledger.drops(0)), (0, 1));
+        assert_eq!(ledger.fate(0), (0, 1));
         assert_eq!((group.discarded(), group.pending()), (1, 0));
         // This thread no longer counts as one that discards, so its wait does not return early.
         let group = pool.group();
@@ -333,10 +306,7 @@ where
         }
     }
     let start = Instant::now();
-    match by_shutdown {
-        true => drop(pool.shutdown(Shutdown::Discard, Duration::ZERO)),
-        false => group.cancel(),
-    }
+    discard_queued(by_shutdown, &pool, &group);
     let took = start.elapsed();
     // The limit is many times as long as the discard takes.
     assert!(took < Duration::from_secs(4), "{took:?}");
@@ -352,7 +322,7 @@ where
 /// shuts the pool down again.
 #[test]
 fn law10_tasks_that_each_discard_again() {
-    isolated("law10_tasks_that_each_discard_again", || {
+    isolated(|| {
         for by_shutdown in [true, false] {
             discard_many(by_shutdown, |_, group| {
                 let guard = group.drop_guard();
@@ -375,30 +345,25 @@ fn law10_tasks_that_each_discard_again() {
 /// Each task joins the next one as it is dropped.
 #[test]
 fn law10_captures_that_join_one_another() {
-    isolated("law10_captures_that_join_one_another", || {
-        for by_shutdown in [true, false] {
-            let (pool, _busy) = held(MANY);
-            let group = pool.group();
-            let mut before = None::<mpsc::Sender<Handle<()>>>;
-            for _ in 0..MANY {
-                let (give, take) = mpsc::channel::<Handle<()>>();
-                let joins = move || {
-                    if let Ok(next) = take.try_recv() {
-                        assert!(next.join().is_err());
-                    }
-                };
-                let handle = must_await(group.awaitable(), dropping(joins));
-                match before.replace(give) {
-                    Some(before) => before.send(handle).unwrap(),
-                    None => handle.detach(),
+    isolated_each([true, false], |by_shutdown| {
+        let (pool, _busy) = held(MANY);
+        let group = pool.group();
+        let mut before = None::<mpsc::Sender<Handle<()>>>;
+        for _ in 0..MANY {
+            let (give, take) = mpsc::channel::<Handle<()>>();
+            let joins = move || {
+                if let Ok(next) = take.try_recv() {
+                    assert!(next.join().is_err());
                 }
+            };
+            let handle = must_await(group.awaitable(), dropping(joins));
+            match before.replace(give) {
+                Some(before) => before.send(handle).unwrap(),
+                None => handle.detach(),
             }
-            match by_shutdown {
-                true => drop(pool.shutdown(Shutdown::Discard, Duration::ZERO)),
-                false => group.cancel(),
-            }
-            assert_eq!((group.pending(), group.discarded()), (0, MANY));
         }
+        discard_queued(by_shutdown, &pool, &group);
+        assert_eq!((group.pending(), group.discarded()), (0, MANY));
     });
 }
 
@@ -406,30 +371,28 @@ fn law10_captures_that_join_one_another() {
 /// here or on a worker.
 #[test]
 fn law10_groups_that_cancel_one_another() {
-    isolated("law10_groups_that_cancel_one_another", || {
-        for on_worker in [false, true] {
-            let pool = pool(2, MANY);
-            let (busy, start) = (Gate::new(), Gate::new());
-            must_serve(&pool, busy.task());
-            let (give, take) = mpsc::channel::<CancelGuard>();
-            let drops = move || drop(take.try_recv());
-            let worker = must_await(pool.awaitable(), after(&start, drops));
-            busy.wait_entered(1);
-            start.wait_entered(1);
-            let mut last = pool.group().drop_guard();
-            for _ in 0..MANY {
-                let group = pool.group();
-                let before = std::mem::replace(&mut last, group.drop_guard());
-                must_serve_in(&group, move || drop(before));
-            }
-            match on_worker {
-                true => give.send(last).unwrap(),
-                false => drop(last),
-            }
-            start.open();
-            worker.join().unwrap();
-            assert_eq!(pool.stats().discarded, MANY as u64);
+    isolated_each([false, true], |on_worker| {
+        let pool = pool(2, MANY);
+        let (busy, start) = (Gate::new(), Gate::new());
+        must_serve(&pool, busy.task());
+        let (give, take) = mpsc::channel::<CancelGuard>();
+        let drops = move || drop(take.try_recv());
+        let worker = must_await(pool.awaitable(), after(&start, drops));
+        busy.wait_entered(1);
+        start.wait_entered(1);
+        let mut last = pool.group().drop_guard();
+        for _ in 0..MANY {
+            let group = pool.group();
+            let before = std::mem::replace(&mut last, group.drop_guard());
+            must_serve_in(&group, move || drop(before));
         }
+        match on_worker {
+            true => give.send(last).unwrap(),
+            false => drop(last),
+        }
+        start.open();
+        worker.join().unwrap();
+        assert_eq!(pool.stats().discarded, MANY as u64);
     });
 }
 
@@ -452,11 +415,11 @@ fn cancel_chain(tasks: usize, by_shutdown: bool) -> Duration {
     took
 }
 
-/// Each task cancels the next one as it is dropped. In quadratic time all would take a hundred times
-/// as long as a tenth of them.
+/// Each task cancels the next one as it is dropped. In quadratic time all would take a hundred
+/// times as long as a tenth of them.
 #[test]
 fn law10_tasks_that_cancel_one_another() {
-    isolated("law10_tasks_that_cancel_one_another", || {
+    isolated(|| {
         const ALL: usize = cut(200_000) as usize;
         for by_shutdown in [true, false] {
             let tenth = cancel_chain(ALL / 10, by_shutdown);

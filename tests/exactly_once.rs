@@ -3,12 +3,10 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-use common::gates::*;
 use common::*;
 use lazypool::{DeadlineError, Shutdown};
 
@@ -43,14 +41,14 @@ impl<A, const N: usize> Load<A, N> {
 
 fn every_path<A: Send + 'static, const N: usize>() {
     let ledger = Ledger::new(12);
-    let spoilt = Arc::new(AtomicU32::new(0));
+    let spoilt = Tally::default();
     // Checks its load, marks its entry and returns the load.
     let task = |id: usize| {
         let (load, entry) = (Load::<A, N>::new(id as u8), ledger.entry(id));
-        let spoilt = Arc::clone(&spoilt);
+        let spoilt = spoilt.clone();
         move || {
             entry.run();
-            spoilt.fetch_add(u32::from(!load.is_intact(id as u8)), Ordering::SeqCst);
+            spoilt.add(u64::from(!load.is_intact(id as u8)));
             load
         }
     };
@@ -60,7 +58,7 @@ fn every_path<A: Send + 'static, const N: usize>() {
             task();
         }
     };
-    let fate = |id| (ledger.runs(id), ledger.drops(id));
+    let fate = |id| ledger.fate(id);
     let pool = pool(1, 2);
 
     // First a new worker takes the task, then an idle one. The result has the size of the captures.
@@ -70,9 +68,7 @@ fn every_path<A: Send + 'static, const N: usize>() {
     assert!(value.is_intact(1));
 
     // Two tasks go through the queue. The next are refused by the full queue.
-    let gate = Gate::new();
-    must_serve(&pool, gate.task());
-    gate.wait_entered(1);
+    let gate = hold(&pool, 1);
     must_serve(&pool, unit(2));
     must_serve(&pool, unit(3));
     let back = saturated(pool.serve(unit(4)));
@@ -86,9 +82,7 @@ fn every_path<A: Send + 'static, const N: usize>() {
     settle(&pool);
 
     // The task expires in the queue and is handed back. The caller runs one and drops the next.
-    let gate = Gate::new();
-    must_serve(&pool, gate.task());
-    gate.wait_entered(1);
+    let gate = hold(&pool, 1);
     let back = expired(pool.do_with_deadline(task(7), ms(5)));
     assert_eq!(fate(7), (0, 0));
     assert!(back.run().is_intact(7));
@@ -100,7 +94,7 @@ fn every_path<A: Send + 'static, const N: usize>() {
     let returned = thread::scope(|s| {
         let _opener = gate.opener();
         let caller = s.spawn(|| pool.do_with_deadline(task(10), LONG));
-        wait_until("the call to queue", || pool.stats().queued == 2);
+        await_queued(&pool, 2);
         let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
         assert_eq!(report.discarded, 2);
         caller.join().unwrap()
@@ -120,11 +114,8 @@ fn every_path<A: Send + 'static, const N: usize>() {
         let runs = u32::from(![6, 8, 9].contains(&id));
         assert_eq!(fate(id), (runs, 1), "task {id}");
     }
-    assert_eq!(spoilt.load(Ordering::SeqCst), 0, "captures changed");
-    let s = pool.stats();
-    assert_eq!((s.completed, s.expired), (6, 2), "{s:?}");
-    assert_eq!((s.discarded, s.refused), (2, 4), "{s:?}");
-    check_at_rest(&pool, &s);
+    assert_eq!(spoilt.get(), 0, "captures changed");
+    assert_stats!(check_at_rest(&pool), completed: 6, expired: 2, discarded: 2, refused: 4);
 }
 
 /// Law 2: each path, with each size around the limits of inline storage and each alignment.
@@ -153,37 +144,33 @@ fn law02_every_size_and_alignment_on_every_path() {
 /// ThreadPoolExecutorTest.
 #[test]
 fn law02_refused_closures_can_be_retried() {
-    timed(|| {
-        for queue in [0, 3] {
-            let n = rounds(1000) as usize;
-            let pool = pool(2, queue);
-            let gate = Gate::new();
-            fill(&pool, &gate);
-            let ledger = Ledger::new(n);
-            let back = |id| saturated(pool.serve(ledger.task(id))).into_inner();
-            let tasks: Mutex<Vec<_>> = Mutex::new((0..n).map(back).collect());
-            assert_eq!(ledger.total_runs(), 0);
-            gate.open();
-            let refusals = AtomicU64::new(n as u64);
-            thread::scope(|s| {
-                for _ in 0..4 {
-                    s.spawn(|| loop {
-                        let Some(mut task) = tasks.lock().unwrap().pop() else {
-                            return;
-                        };
-                        while let Err(refused) = pool.serve(task) {
-                            refusals.fetch_add(1, Ordering::SeqCst);
-                            task = saturated(Err(refused)).into_inner();
-                            thread::yield_now();
-                        }
-                    });
-                }
-            });
-            let s = settle(&pool);
-            ledger.assert_all_ran();
-            assert_eq!(s.completed, (n + 2 + queue) as u64, "{s:?}");
-            assert_eq!(s.refused, refusals.into_inner(), "{s:?}");
-        }
+    timed_each([0, 3], |queue| {
+        let n = rounds(1000) as usize;
+        let pool = pool(2, queue);
+        let gate = filled(&pool);
+        let ledger = Ledger::new(n);
+        let back = |id| saturated(pool.serve(ledger.task(id))).into_inner();
+        let tasks: Mutex<Vec<_>> = Mutex::new((0..n).map(back).collect());
+        assert_eq!(ledger.total_runs(), 0);
+        gate.open();
+        let refusals = Tally::default();
+        refusals.add(n as u64);
+        thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| loop {
+                    let next = tasks.lock().unwrap().pop();
+                    let Some(mut task) = next else { return };
+                    while let Err(refused) = pool.serve(task) {
+                        refusals.add(1);
+                        task = saturated(Err(refused)).into_inner();
+                        thread::yield_now();
+                    }
+                });
+            }
+        });
+        let completed = (n + 2 + queue) as u64;
+        assert_stats!(settle(&pool), completed: completed, refused: refusals.get());
+        ledger.assert_all_ran();
     });
 }
 
@@ -215,9 +202,9 @@ fn law02_law03_the_deadline_passes_as_the_task_starts() {
         let started: Vec<bool> = (0..n).map(call).collect();
         settle(&pool);
         for (id, started) in started.into_iter().enumerate() {
-            let fate = (ledger.runs(id), ledger.drops(id));
+            let fate = ledger.fate(id);
             assert_eq!(fate, (u32::from(started), 1), "task {id}");
         }
-        check_at_rest(&pool, &pool.stats());
+        check_at_rest(&pool);
     });
 }

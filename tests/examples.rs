@@ -40,6 +40,15 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Runs the program, which must succeed and print these lines.
+#[track_caller]
+fn assert_prints(name: &str, lines: &[&str]) {
+    let output = run(&mut program(name));
+    assert!(output.status.success(), "{output:?}");
+    let said = text(&output.stdout);
+    assert!(said.lines().eq(lines.iter().copied()), "{said}");
+}
+
 /// A new directory, removed when this is dropped.
 struct Dir(PathBuf);
 
@@ -74,10 +83,8 @@ fn hash_tree_hashes_every_file() {
     assert_eq!(lines.len(), 502);
     assert!(lines[0].starts_with("cbf43926            9 "), "{lines:?}");
     assert!(lines[0].ends_with("check"), "{lines:?}");
-    assert!(
-        lines[501].starts_with("00000000            0 "),
-        "{lines:?}"
-    );
+    let last = lines[501];
+    assert!(last.starts_with("00000000            0 "), "{lines:?}");
     assert!(lines[1..501].iter().all(|l| l.starts_with("cbf43926")));
     assert!(lines.is_sorted_by_key(|l| &l[22..]), "{lines:?}");
     assert!(text(&output.stderr).contains("502 files, 4.40 KiB, 0 failed"));
@@ -117,9 +124,6 @@ fn hash_tree_stops_at_ctrl_c() {
 /// Finding 2 of the trial by new users: a call that never returns does not keep the process alive.
 #[test]
 fn slow_library_is_bounded_survived_and_ends() {
-    let output = run(&mut program("slow_library"));
-    assert!(output.status.success(), "{output:?}");
-    let said = text(&output.stdout);
     let expected = [
         "healthy: 9",
         "hung call 1: Err(TimedOut)",
@@ -132,14 +136,11 @@ fn slow_library_is_bounded_survived_and_ends() {
         "a task that was wanted has run",
         "the process ends",
     ];
-    assert!(said.lines().eq(expected), "{said}");
+    assert_prints("slow_library", &expected);
 }
 
 #[test]
 fn migrate_computes_the_same_in_each_way() {
-    let output = run(&mut program("migrate"));
-    assert!(output.status.success(), "{output:?}");
-    let said = text(&output.stdout);
     let expected = [
         "threadpool: 22",
         "rayon::spawn: 22",
@@ -147,7 +148,7 @@ fn migrate_computes_the_same_in_each_way() {
         "spawn_blocking: 22",
         "the static pool has ended: true",
     ];
-    assert!(said.lines().eq(expected), "{said}");
+    assert_prints("migrate", &expected);
 }
 
 struct Server {
@@ -178,6 +179,13 @@ impl Server {
 
     fn client(&self) -> Client {
         Client::connect(self.address).unwrap()
+    }
+
+    /// Connects a client, and waits until a worker greets it.
+    fn greeted(&self) -> Client {
+        let mut client = self.client();
+        assert_eq!(client.hear().unwrap(), "READY");
+        client
     }
 
     /// Returns how many threads are alive now and how many have been started so far.
@@ -221,8 +229,7 @@ impl Client {
 #[test]
 fn tcp_server_speaks_its_protocol() {
     let server = Server::start(&["initial=0", "max=2"]);
-    let mut client = server.client();
-    assert_eq!(client.hear().unwrap(), "READY");
+    let mut client = server.greeted();
     for (line, reply) in [
         ("GET boiler", "NONE"),
         ("PUT boiler 71.5", "OK"),
@@ -247,8 +254,7 @@ fn tcp_server_speaks_its_protocol() {
     assert_eq!(client.ask("QUIT"), "BYE");
     assert_eq!(client.hear().unwrap(), "");
 
-    let mut client = server.client();
-    assert_eq!(client.hear().unwrap(), "READY");
+    let mut client = server.greeted();
     assert_eq!(client.ask(&"x".repeat(10_000)), "ERR line too long");
     assert_eq!(client.hear().unwrap(), "BYE");
 }
@@ -256,8 +262,7 @@ fn tcp_server_speaks_its_protocol() {
 #[test]
 fn tcp_server_refuses_clients_beyond_its_queue() {
     let server = Server::start(&["initial=0", "max=1", "queue=1"]);
-    let mut served = server.client();
-    assert_eq!(served.hear().unwrap(), "READY");
+    let mut served = server.greeted();
     let mut queued = server.client();
     // Connections are accepted in order, so this one is accepted after the previous one.
     let mut refused = server.client();
@@ -284,8 +289,7 @@ fn tcp_server_has_workers_for_a_burst_only() {
 #[test]
 fn tcp_server_refuses_queued_clients_at_sigterm() {
     let mut server = Server::start(&["initial=0", "max=1", "queue=4"]);
-    let mut served = server.client();
-    assert_eq!(served.hear().unwrap(), "READY");
+    let mut served = server.greeted();
     served.say("WAIT 60000").unwrap();
     let mut queued = server.client();
     // Gives the server time to accept the connection.
@@ -328,22 +332,20 @@ fn ask_until_refused(address: SocketAddr, stays: bool, ready: &Tally) {
 
 #[test]
 fn tcp_server_loses_no_connection_at_sigterm_under_load() {
-    timed(|| {
-        for round in 0..10 {
-            let mut server = Server::start(&["initial=1", "max=32", "queue=64"]);
-            let (address, ready) = (server.address, Tally::default());
-            thread::scope(|s| {
-                for i in 0..32 {
-                    let ready = &ready;
-                    s.spawn(move || ask_until_refused(address, i % 2 == 0, ready));
-                }
-                wait_until("all clients to be served", || ready.get() == 32);
-                // Each round waits a little longer, so that the signal arrives at another moment of
-                // the load.
-                thread::sleep(ms(30 + 3 * round));
-                server.process.signal(libc::SIGTERM);
-            });
-            assert_eq!(server.process.wait().code(), Some(0), "round {round}");
-        }
+    timed_each(0..10, |round| {
+        let mut server = Server::start(&["initial=1", "max=32", "queue=64"]);
+        let (address, ready) = (server.address, Tally::default());
+        thread::scope(|s| {
+            for i in 0..32 {
+                let ready = &ready;
+                s.spawn(move || ask_until_refused(address, i % 2 == 0, ready));
+            }
+            wait_until("all clients to be served", || ready.get() == 32);
+            // Each round waits a little longer, so that the signal arrives at another moment of
+            // the load.
+            thread::sleep(ms(30 + 3 * round));
+            server.process.signal(libc::SIGTERM);
+        });
+        assert_eq!(server.process.wait().code(), Some(0), "round {round}");
     });
 }

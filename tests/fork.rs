@@ -14,43 +14,40 @@ use std::thread;
 use std::time::Duration;
 
 use common::fork::*;
-use common::futures::{poll, value_of};
 use common::*;
-use lazypool::{Pool, Shutdown, WhenFull};
+use lazypool::{Pool, Shutdown, Submitter, WhenFull};
 
 /// Pools that were never used, whose workers are idle or have retired, and that have ended.
 #[test]
 fn law19_a_pool_at_rest() {
-    isolated("law19_a_pool_at_rest", || {
-        for (queue, state) in (0..12).map(|n| (n % 2 * 4, n / 2)) {
-            let (min, idle) = match state {
-                1 => (2, Duration::MAX),
-                2 => (0, Duration::ZERO),
-                _ => (0, Duration::MAX),
-            };
-            let pool = pool_with(3, queue, |b| b.min_workers(min).idle_timeout(idle));
-            let group = pool.group();
-            if state > 0 {
-                (0..3).for_each(|_| must_serve_in(&group, || ()));
-                group.wait();
-            }
-            match state {
-                0 => {}
-                1 => drop(settle(&pool)),
-                2 => await_workers(&pool, 0),
-                mode => assert!(pool.shutdown(MODES[mode - 3], LIMIT).is_clean()),
-            }
-            let before = pool.stats();
-            let pool = fork_thrice(pool, &group);
-            assert_eq!(pool.stats(), before);
-            assert_eq!(group.completed() as u64, before.completed);
-            assert!(!group.is_cancelled());
-            if state < 3 {
-                assert_ends_well(&pool);
-            } else {
-                assert_eq!(reason(pool.serve(|| ())), "closed");
-                assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            }
+    isolated_each(product([0, 4], 0..6), |(queue, state)| {
+        let (min, idle) = match state {
+            1 => (2, Duration::MAX),
+            2 => (0, Duration::ZERO),
+            _ => (0, Duration::MAX),
+        };
+        let pool = pool_with(3, queue, |b| b.min_workers(min).idle_timeout(idle));
+        let group = pool.group();
+        if state > 0 {
+            (0..3).for_each(|_| must_serve_in(&group, || ()));
+            group.wait();
+        }
+        match state {
+            0 => {}
+            1 => drop(settle(&pool)),
+            2 => await_workers(&pool, 0),
+            mode => assert!(pool.shutdown(MODES[mode - 3], LIMIT).is_clean()),
+        }
+        let before = pool.stats();
+        let pool = fork_thrice(pool, &group);
+        assert_eq!(pool.stats(), before);
+        assert_eq!(group.completed() as u64, before.completed);
+        assert!(!group.is_cancelled());
+        if state < 3 {
+            assert_ends_well(&pool);
+        } else {
+            assert_eq!(reason(pool.serve(|| ())), "closed");
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
         }
     });
 }
@@ -58,103 +55,90 @@ fn law19_a_pool_at_rest() {
 /// Threads and futures wait in line, callers wait for outcomes and groups.
 #[test]
 fn law19_a_full_pool_with_a_line_and_waiting_callers() {
-    isolated("law19_a_full_pool_with_a_line_and_waiting_callers", || {
-        for queue in [0, 2] {
-            let pool = Arc::new(pool(2, queue));
-            let gate = Gate::new();
-            let group = pool.group();
-            (0..2 + queue).for_each(|_| must_serve_in(&group, gate.task()));
-            gate.wait_entered(2);
-            let blocked = [0, 1, 2].map(|turn| {
-                let pool = Arc::clone(&pool);
-                thread::spawn(move || {
-                    let blocks = pool.when_full(WhenFull::Block);
-                    let patient = pool.when_full(WhenFull::BlockFor(LONG));
-                    match turn {
-                        0 => blocks.serve(|| ()).is_ok(),
-                        1 => patient.serve(|| ()).is_ok(),
-                        _ => blocks.do_with_deadline(|| (), LONG).is_ok(),
-                    }
-                })
-            });
-            let mut future = pool.awaitable().serve_async(|| 7);
-            assert!(poll(&mut future, Waker::noop()).is_pending());
-            let waits = group.clone();
-            let waiting = thread::spawn(move || waits.wait());
-            wait_in_line(&pool, 4);
-            for _ in 0..5 {
-                in_child(|| assert_refuses(&pool, std::slice::from_ref(&group)));
-            }
-            let before = pool.stats();
-            assert_eq!((before.running, before.queued), (2, queue));
-            assert_eq!((before.waiting, before.refused), (4, 0));
-            gate.open();
-            assert_eq!(blocked.map(|thread| thread.join().unwrap()), [true; 3]);
-            assert_eq!(value_of(future), 7);
-            waiting.join().unwrap();
-            assert_eq!(group.completed(), 2 + queue);
-            assert_eq!(at_rest(&pool).completed, 6 + queue as u64);
+    isolated_each([0, 2], |queue| {
+        let pool = Arc::new(pool(2, queue));
+        let gate = Gate::new();
+        let group = pool.group();
+        (0..2 + queue).for_each(|_| must_serve_in(&group, gate.task()));
+        gate.wait_entered(2);
+        fn blocks(pool: &Pool) -> Submitter<'_> {
+            pool.when_full(WhenFull::Block)
         }
+        let ways: [fn(&Pool) -> bool; 3] = [
+            |pool| blocks(pool).serve(|| ()).is_ok(),
+            |pool| (pool.when_full(WhenFull::BlockFor(LONG)).serve(|| ())).is_ok(),
+            |pool| (blocks(pool).do_with_deadline(|| (), LONG)).is_ok(),
+        ];
+        let blocked = ways.map(|way| beside(&pool, way));
+        let future = pending(pool.awaitable().serve_async(|| 7), Waker::noop());
+        let waits = group.clone();
+        let waiting = thread::spawn(move || waits.wait());
+        wait_in_line(&pool, 4);
+        for _ in 0..5 {
+            in_child(|| assert_refuses(&pool, std::slice::from_ref(&group)));
+        }
+        let before = pool.stats();
+        assert_eq!((before.running, before.queued), (2, queue));
+        assert_eq!((before.waiting, before.refused), (4, 0));
+        gate.open();
+        assert_eq!(blocked.map(|thread| thread.join().unwrap()), [true; 3]);
+        assert_eq!(value_of(future), 7);
+        waiting.join().unwrap();
+        assert_eq!(group.completed(), 2 + queue);
+        assert_eq!(at_rest(&pool).completed, 6 + queue as u64);
     });
 }
 
 #[test]
 fn law19_while_a_shutdown_waits() {
-    isolated("law19_while_a_shutdown_waits", || {
-        for mode in MODES {
-            let pool = Arc::new(pool(2, 2));
-            let (gate, group) = (Gate::new(), pool.group());
-            occupy(&pool, &gate, 2);
-            must_serve_in(&group, || ());
-            let its = Arc::clone(&pool);
-            let ending = thread::spawn(move || its.shutdown(mode, Duration::MAX));
-            wait_until("the pool to be closed", || pool.is_closed());
-            for _ in 0..5 {
-                in_child(|| assert_refuses(&pool, std::slice::from_ref(&group)));
-            }
-            gate.open();
-            let report = ending.join().unwrap();
-            assert!(report.is_clean(), "{report:?}");
-            let discarded = u64::from(mode != Shutdown::Drain);
-            assert_eq!(report.discarded, discarded);
-            assert_eq!(at_rest(&pool).completed, 3 - discarded);
+    isolated_each(MODES, |mode| {
+        let pool = Arc::new(pool(2, 2));
+        let (gate, group) = (Gate::new(), pool.group());
+        occupy(&pool, &gate, 2);
+        must_serve_in(&group, || ());
+        let ending = beside(&pool, move |pool| pool.shutdown(mode, Duration::MAX));
+        wait_until("the pool to be closed", || pool.is_closed());
+        for _ in 0..5 {
+            in_child(|| assert_refuses(&pool, std::slice::from_ref(&group)));
         }
+        gate.open();
+        let report = ending.join().unwrap();
+        assert!(report.is_clean(), "{report:?}");
+        let discarded = u64::from(mode != Shutdown::Drain);
+        assert_eq!(report.discarded, discarded);
+        assert_eq!(at_rest(&pool).completed, 3 - discarded);
     });
 }
 
 /// A worker in its start hook, and one in its stop hook.
 #[test]
 fn law19_beside_a_worker_in_a_hook() {
-    isolated("law19_beside_a_worker_in_a_hook", || {
-        for (queue, stops) in [(0, false), (4, false), (0, true), (4, true)] {
-            let gate = Gate::new();
-            let key = gate.key();
-            let pool = pool_with(1, queue, |b| match stops {
-                false => b.on_worker_start(move |_| key.pass()),
-                true => (b.idle_timeout(Duration::ZERO)).on_worker_stop(move |_| key.pass()),
-            });
-            let group = pool.group();
-            must_serve_in(&group, || ());
-            gate.wait_entered(1);
-            let pending = group.pending();
-            let pool = fork_thrice(pool, &group);
-            let stats = pool.stats();
-            assert_eq!((stats.workers, stats.refused), (1, 0), "{stats:?}");
-            assert_eq!(group.pending(), pending);
-            gate.open();
-            group.wait();
-            if stops {
-                // A worker in its stop hook is busy.
-                await_workers(&pool, 0);
-            }
-            assert_ends_well(&pool);
+    isolated_each(product([0, 4], [false, true]), |(queue, stops)| {
+        let gate = Gate::new();
+        let pool = pool_with(1, queue, |b| match stops {
+            false => b.on_worker_start(gate.hook()),
+            true => (b.idle_timeout(Duration::ZERO)).on_worker_stop(gate.hook()),
+        });
+        let group = pool.group();
+        must_serve_in(&group, || ());
+        gate.wait_entered(1);
+        let pending = group.pending();
+        let pool = fork_thrice(pool, &group);
+        assert_stats!(pool.stats(), workers: 1, refused: 0);
+        assert_eq!(group.pending(), pending);
+        gate.open();
+        group.wait();
+        if stops {
+            // A worker in its stop hook is busy.
+            await_workers(&pool, 0);
         }
+        assert_ends_well(&pool);
     });
 }
 
 #[test]
 fn law19_a_fork_of_a_fork() {
-    isolated("law19_a_fork_of_a_fork", || {
+    isolated(|| {
         let used = || {
             let pool = pool(2, 2);
             pool.do_with_deadline(|| (), LONG).unwrap();
@@ -183,7 +167,7 @@ fn law19_an_earlier_child_handler() {
         let pool = POOL.get().and_then(|pool| pool.lock().unwrap().take());
         assert_child(&mut { pool }, &[]);
     }
-    isolated("law19_an_earlier_child_handler", || {
+    isolated(|| {
         // SAFETY: the function exists as long as the program. That it is sound in a child is what
         // this test checks.
         assert_eq!(unsafe { libc::pthread_atfork(None, None, Some(child)) }, 0);

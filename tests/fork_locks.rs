@@ -2,23 +2,20 @@
 //! The calls that the child may make do not wait for those threads.
 #![cfg(unix)]
 
+#[path = "common/allocator.rs"]
+mod allocator;
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
+use allocator::Watched;
 use common::fork::*;
-use common::futures::poll;
 use common::*;
 use lazypool::{Group, Pool, Shutdown, WhenFull};
-
-/// An allocator that holds up a thread that asks it to. Only a few steps of the pool allocate blocks
-/// of the sizes used here.
-struct Holding;
 
 static IS_HELD: AtomicBool = AtomicBool::new(false);
 
@@ -27,28 +24,21 @@ thread_local! {
     static HOLD_FROM: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-// SAFETY: passes every call on to the system's allocator, some of them after a delay.
-unsafe impl GlobalAlloc for Holding {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if HOLD_FROM.try_with(|from| layout.size() >= from.get()) == Ok(true) {
+/// Holds up a thread that asks for it. Only a few steps of the pool allocate blocks of the sizes
+/// used here.
+#[global_allocator]
+static ALLOCATOR: Watched = Watched {
+    allocates: |size| {
+        if HOLD_FROM.try_with(|from| size >= from.get()) == Ok(true) {
             HOLD_FROM.set(usize::MAX);
             IS_HELD.store(true, Ordering::SeqCst);
             while IS_HELD.load(Ordering::SeqCst) {
                 thread::sleep(ms(1));
             }
         }
-        // SAFETY: the caller upholds the conditions of the system's allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Holding = Holding;
+    },
+    frees: |_| (),
+};
 
 /// Forks while another thread starts a worker: before the system has given the thread; and once it
 /// has, while the new thread waits for its first order and the registry's lock is held.
@@ -58,38 +48,36 @@ fn law19_beside_a_spawner() {
     // of the registry's list of 40 workers.
     let without_thread = (1, 10_000, "n".repeat(10_000));
     let with_thread = (40, 600, String::from("spawned"));
-    isolated("law19_beside_a_spawner", move || {
-        for (max, bytes, name) in [without_thread, with_thread] {
-            let pool = pool_with(max, 2, |b| b.thread_name(&name));
-            let group = pool.group();
-            let gate = Gate::new();
-            let hold = on_drop(|| IS_HELD.store(false, Ordering::SeqCst));
-            let its = group.clone();
-            let tasks: Vec<_> = (0..max).map(|_| gate.task()).collect();
-            let spawner = thread::spawn(move || {
-                HOLD_FROM.set(bytes);
-                tasks.into_iter().for_each(|t| must_serve_in(&its, t));
+    isolated_each([without_thread, with_thread], move |(max, bytes, name)| {
+        let pool = pool_with(max, 2, |b| b.thread_name(&name));
+        let group = pool.group();
+        let gate = Gate::new();
+        let hold = on_drop(|| IS_HELD.store(false, Ordering::SeqCst));
+        let its = group.clone();
+        let tasks: Vec<_> = (0..max).map(|_| gate.task()).collect();
+        let spawner = thread::spawn(move || {
+            HOLD_FROM.set(bytes);
+            tasks.into_iter().for_each(|t| must_serve_in(&its, t));
+        });
+        wait_until("a thread to be held", || IS_HELD.load(Ordering::SeqCst));
+        let submitted = group.pending();
+        #[cfg(target_os = "linux")]
+        if max > 1 {
+            wait_until("the new worker's thread", || {
+                os::workers_named(&name) == submitted
             });
-            wait_until("a thread to be held", || IS_HELD.load(Ordering::SeqCst));
-            let submitted = group.pending();
-            #[cfg(target_os = "linux")]
-            if max > 1 {
-                wait_until("the new worker's thread", || {
-                    os::workers_named(&name) == submitted
-                });
-            }
-            let pool = fork_thrice(pool, &group);
-            assert_eq!(group.pending(), submitted);
-            assert!(gate.entered() < submitted, "the last one has no order yet");
-            drop(hold);
-            spawner.join().unwrap();
-            gate.wait_entered(max);
-            assert_eq!((group.pending(), pool.stats().refused), (max, 0));
-            gate.open();
-            group.wait();
-            assert_eq!(group.completed(), max);
-            assert_ends_well(&pool);
         }
+        let pool = fork_thrice(pool, &group);
+        assert_eq!(group.pending(), submitted);
+        assert!(gate.entered() < submitted, "the last one has no order yet");
+        drop(hold);
+        spawner.join().unwrap();
+        gate.wait_entered(max);
+        assert_eq!((group.pending(), pool.stats().refused), (max, 0));
+        gate.open();
+        group.wait();
+        assert_eq!(group.completed(), max);
+        assert_ends_well(&pool);
     });
 }
 
@@ -134,7 +122,7 @@ fn keep_busy(pool: &Pool, group: &Group, ran: &Tally, n: u32, round: u64) -> boo
 /// threads, the line, groups, limits. The child waits for none of the steps that a fork interrupts.
 #[test]
 fn law19_at_any_moment_of_other_threads() {
-    isolated("law19_at_any_moment_of_other_threads", || {
+    isolated(|| {
         let pool = pool_with(2, 2, |b| {
             b.idle_timeout(Duration::ZERO)
                 .when_full(WhenFull::BlockFor(ms(2)))

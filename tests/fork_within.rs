@@ -9,11 +9,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::thread;
-use std::time::Duration;
 
 use common::fork::*;
-use common::futures::poll;
-use common::gates::dropping;
 use common::*;
 use lazypool::{Builder, Group, Pool, Shutdown};
 
@@ -127,57 +124,52 @@ fn submit<'s>(
 
 #[test]
 fn law19_a_task_that_forks_and_returns_in_both() {
-    isolated("law19_a_task_that_forks_and_returns_in_both", || {
-        for (panics, how) in (0..8).map(|n| (n >= 4, n % 4)) {
-            let it = Forks::occupied();
-            let child = it.child.clone();
-            let forking = move || {
-                child.fork();
-                if panics {
-                    quiet_panic("in both");
-                }
-            };
-            thread::scope(|s| {
-                submit(s, &it.pool, how, forking);
-                must_serve(&it.pool, it.child.bystander());
-                must_serve_in(&it.group, it.child.bystander());
-                it.gate.open();
-                it.group.wait();
-            });
-            let stats = settle(&it.pool);
-            assert_eq!(stats.panicked, u64::from(panics), "{stats:?}");
-            it.assert_ended(4);
-        }
+    isolated_each(product([false, true], 0..4), |(panics, how)| {
+        let it = Forks::occupied();
+        let child = it.child.clone();
+        let forking = move || {
+            child.fork();
+            if panics {
+                quiet_panic("in both");
+            }
+        };
+        thread::scope(|s| {
+            submit(s, &it.pool, how, forking);
+            must_serve(&it.pool, it.child.bystander());
+            must_serve_in(&it.group, it.child.bystander());
+            it.gate.open();
+            it.group.wait();
+        });
+        assert_stats!(settle(&it.pool), panicked: u64::from(panics));
+        it.assert_ended(4);
     });
 }
 
 #[test]
 fn law19_a_hook_that_forks_and_returns_in_both() {
-    isolated("law19_a_hook_that_forks_and_returns_in_both", || {
-        for hook in 0..3 {
-            let it = Forks::new(|builder, child| match hook {
-                0 => builder.on_worker_start(move |_| child.fork()),
-                1 => builder.on_worker_stop(move |_| child.fork()),
-                _ => builder.on_panic(move |_| child.fork()),
-            });
-            if hook == 2 {
-                must_serve(&it.pool, || quiet_panic("on purpose"));
-            }
-            (0..3).for_each(|_| must_serve(&it.pool, it.child.bystander()));
-            let tasks = it.pool.stats().accepted;
-            settle(&it.pool);
-            if hook == 1 {
-                assert!(it.pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            }
-            it.assert_ended(tasks);
+    isolated_each(0..3, |hook| {
+        let it = Forks::new(|builder, child| match hook {
+            0 => builder.on_worker_start(move |_| child.fork()),
+            1 => builder.on_worker_stop(move |_| child.fork()),
+            _ => builder.on_panic(move |_| child.fork()),
+        });
+        if hook == 2 {
+            must_serve(&it.pool, || quiet_panic("on purpose"));
         }
+        (0..3).for_each(|_| must_serve(&it.pool, it.child.bystander()));
+        let tasks = it.pool.stats().accepted;
+        settle(&it.pool);
+        if hook == 1 {
+            assert!(it.pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        }
+        it.assert_ended(tasks);
     });
 }
 
 /// Does what a child may do: makes submissions, which are refused, and exits.
 #[test]
 fn law19_a_task_whose_child_asks_its_pool_and_exits() {
-    isolated("law19_a_task_whose_child_asks_its_pool_and_exits", || {
+    isolated(|| {
         let pool = Arc::new(pool(2, 2));
         let answer = on_worker(&pool, |pool| {
             in_child(|| assert_refuses(pool, &[pool.group()]));
@@ -192,43 +184,36 @@ fn law19_a_task_whose_child_asks_its_pool_and_exits() {
 /// child drops no further capture and calls no other waker.
 #[test]
 fn law19_a_discard_that_forks() {
-    isolated("law19_a_discard_that_forks", || {
-        for (by_shutdown, by_waker) in (0..4).map(|n| (n % 2 == 0, n < 2)) {
-            let it = Forks::occupied();
-            let (drops, mut handles) = (Tally::default(), Vec::new());
-            let waker = Waker::from(Arc::new(it.child.clone()));
-            for _ in 0..3 {
-                let (child, drops) = (it.child.clone(), drops.clone());
-                let task = dropping(move || {
-                    drops.add(1);
-                    child.fork();
-                });
-                if by_waker {
-                    let mut handle = must_await(it.group.awaitable(), task);
-                    assert!(poll(&mut handle, &waker).is_pending());
-                    handles.push(handle);
-                } else {
-                    must_serve_in(&it.group, task);
-                }
-            }
-            if by_shutdown {
-                it.pool.shutdown(Shutdown::Discard, Duration::ZERO);
+    let cases = product([true, false], [true, false]);
+    isolated_each(cases, |(by_shutdown, by_waker)| {
+        let it = Forks::occupied();
+        let (drops, mut handles) = (Tally::default(), Vec::new());
+        let waker = Waker::from(Arc::new(it.child.clone()));
+        for _ in 0..3 {
+            let (child, drops) = (it.child.clone(), drops.clone());
+            let task = dropping(move || {
+                drops.add(1);
+                child.fork();
+            });
+            if by_waker {
+                handles.push(pending(must_await(it.group.awaitable(), task), &waker));
             } else {
-                it.group.cancel();
+                must_serve_in(&it.group, task);
             }
-            if it.child.is_here() {
-                let outcome = catch_unwind(AssertUnwindSafe(|| {
-                    // Handles are told before any capture is dropped.
-                    assert_eq!(drops.get(), u64::from(!by_waker));
-                    assert_refuses(&it.pool, &[it.group]);
-                    drop(it.pool);
-                }));
-                exit(i32::from(outcome.is_err()));
-            }
-            assert_eq!(drops.get(), 3);
-            assert!(handles.iter().all(|handle| handle.is_finished()));
-            assert_eq!((it.group.discarded(), it.group.pending()), (3, 0));
-            it.assert_ended(4);
         }
+        discard_queued(by_shutdown, &it.pool, &it.group);
+        if it.child.is_here() {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                // Handles are told before any capture is dropped.
+                assert_eq!(drops.get(), u64::from(!by_waker));
+                assert_refuses(&it.pool, &[it.group]);
+                drop(it.pool);
+            }));
+            exit(i32::from(outcome.is_err()));
+        }
+        assert_eq!(drops.get(), 3);
+        assert!(handles.iter().all(|handle| handle.is_finished()));
+        assert_eq!((it.group.discarded(), it.group.pending()), (3, 0));
+        it.assert_ended(4);
     });
 }

@@ -23,12 +23,8 @@ fn best<T>(tasks: usize, make: impl Fn(&Gate) -> (Pool, T), cancel: impl Fn(T)) 
         let start = Instant::now();
         cancel(its);
         let took = start.elapsed();
-        let stats = pool.stats();
-        assert_eq!(
-            stats.discarded as usize + stats.abandoned,
-            tasks,
-            "{stats:?}"
-        );
+        let s = pool.stats();
+        assert_eq!(s.discarded as usize + s.abandoned, tasks, "{s:?}");
         gate.open();
         took
     };
@@ -63,10 +59,8 @@ fn law20_many_groups_of_one_queued_task() {
             let took = best(MANY, with_groups, |groups| {
                 groups.iter().for_each(Group::cancel)
             });
-            assert!(
-                took < 20 * expected + SLACK,
-                "{took:?}, by handles {expected:?}"
-            );
+            let limit = 20 * expected + SLACK;
+            assert!(took < limit, "{took:?}, by handles {expected:?}");
         }
     });
 }
@@ -91,9 +85,7 @@ fn law20_a_group_that_has_nothing_queued() {
             })
         };
         let (short, long) = (beside(0), beside(cut(200_000) as usize));
-        assert!(
-            long < 20 * short + SLACK / 5,
-            "{long:?}, without a queue {short:?}"
-        );
+        let limit = 20 * short + SLACK / 5;
+        assert!(long < limit, "{long:?}, without a queue {short:?}");
     });
 }

@@ -8,11 +8,10 @@ use std::future::Future;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::futures::{counted, outcome_of, poll};
 use common::*;
 use lazypool::{task, Awaitable, Handle, Shutdown, TaskError, WhenFull};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
@@ -22,26 +21,15 @@ assert_not_impl_any!(Handle<u8>: Clone);
 assert_impl_all!(Awaitable<'static>: Copy, Send, Sync, std::fmt::Debug);
 assert_impl_all!(TaskError: std::error::Error, Send, Sync);
 
-/// Serves a task that waits at the gate, and waits until it is there. Its value is `value`.
-fn at_the_gate<R: Send + 'static>(on: Awaitable<'_>, gate: &Gate, value: R) -> Handle<R> {
-    let handle = must_await(on, after(gate, move || value));
-    gate.wait_entered(1);
-    handle
-}
-
 #[test]
 fn law21_the_value_is_there_once_the_task_is_counted_and_its_worker_free() {
-    timed(|| {
-        for queue in [0, 4] {
-            let pool = pool(1, queue);
-            for n in 0..rounds(300) {
-                // With one worker and no queue, this is refused unless the worker is free.
-                let handle = must_await(pool.awaitable(), move || n);
-                assert_eq!(outcome_of(handle, n).unwrap(), n);
-                let stats = pool.stats();
-                assert_eq!((stats.completed, stats.running), (n + 1, 0), "{stats:?}");
-                assert_eq!((stats.accepted, stats.spawned), (n + 1, 1));
-            }
+    timed_each([0, 4], |queue| {
+        let pool = pool(1, queue);
+        for n in 0..rounds(300) {
+            // With one worker and no queue, this is refused unless the worker is free.
+            let handle = must_await(pool.awaitable(), move || n);
+            assert_eq!(outcome_of(handle, n).unwrap(), n);
+            assert_stats!(pool.stats(), completed: n + 1, running: 0, accepted: n + 1, spawned: 1);
         }
     });
 }
@@ -49,12 +37,9 @@ fn law21_the_value_is_there_once_the_task_is_counted_and_its_worker_free() {
 #[test]
 fn law21_join_timeout_gives_the_handle_back() {
     timed(|| {
-        let pool = pool(1, 0);
-        let gate = Gate::new();
-        let handle = at_the_gate(pool.awaitable(), &gate, String::from("late"));
-        let start = Instant::now();
-        let handle = handle.join_timeout(ms(30)).expect_err("not yet");
-        assert!(start.elapsed() >= ms(30));
+        let (pool, gate) = (pool(1, 0), Gate::new());
+        let handle = await_then(pool.awaitable(), &gate, || String::from("late"));
+        let handle = takes(ms(30), || handle.join_timeout(ms(30)).expect_err("not yet"));
         let mut handle = handle.join_timeout(Duration::ZERO).expect_err("not yet");
         assert!(!handle.is_finished());
         // The handle is polled as a future and then joined by a thread again.
@@ -96,36 +81,31 @@ fn law21_a_panic_is_there_after_on_panic_has_run() {
 /// A task whose turn comes too late drops its closure before its handle reports `Expired`.
 #[test]
 fn law21_a_task_that_never_ran_says_why_once_its_closure_is_dropped() {
-    timed(|| {
-        for turn in 0..6 {
-            let (pool, gate) = held(4);
-            let is_dropped = Arc::new(AtomicBool::new(false));
-            let drops = Arc::clone(&is_dropped);
-            let slow = on_drop(move || {
-                thread::sleep(ms(5));
-                drops.store(true, Ordering::SeqCst);
-                quiet_panic("contained");
-            });
-            let on = match turn % 2 {
-                0 => pool.with_deadline(ms(1)),
-                _ => pool.min_remaining(LONG).with_deadline(LONG / 2),
-            };
-            let handle = must_await(on.awaitable(), move || drop(slow));
-            assert!(!handle.is_finished());
-            let waiter = thread::spawn(move || {
-                let error = outcome_of(handle, turn / 2).unwrap_err();
-                (error, is_dropped.load(Ordering::SeqCst))
-            });
-            thread::sleep(ms(2)); // past the deadline
-            gate.open();
-            let (error, was_dropped) = waiter.join().unwrap();
-            assert!(
-                was_dropped && matches!(error, TaskError::Expired),
-                "{error:?}"
-            );
-            let stats = pool.stats();
-            assert_eq!((stats.expired, stats.discarded), (1, 0));
-        }
+    timed_each(0..6, |turn| {
+        let (pool, gate) = held(4);
+        let is_dropped = Arc::new(AtomicBool::new(false));
+        let drops = Arc::clone(&is_dropped);
+        let slow = on_drop(move || {
+            thread::sleep(ms(5));
+            drops.store(true, Ordering::SeqCst);
+            quiet_panic("contained");
+        });
+        let on = match turn % 2 {
+            0 => pool.with_deadline(ms(1)),
+            _ => pool.min_remaining(LONG).with_deadline(LONG / 2),
+        };
+        let handle = must_await(on.awaitable(), move || drop(slow));
+        assert!(!handle.is_finished());
+        let waiter = thread::spawn(move || {
+            let error = outcome_of(handle, turn / 2).unwrap_err();
+            (error, is_dropped.load(Ordering::SeqCst))
+        });
+        thread::sleep(ms(2)); // past the deadline
+        gate.open();
+        let (error, was_dropped) = waiter.join().unwrap();
+        assert!(matches!(error, TaskError::Expired), "{error:?}");
+        assert!(was_dropped);
+        assert_stats!(pool.stats(), expired: 1, discarded: 0);
     });
 }
 
@@ -138,10 +118,9 @@ fn law21_options_are_those_of_serve() {
         let refused = pool.awaitable().serve(|| 9).unwrap_err();
         assert!(refused.is_saturated());
         assert_eq!(refused.into_inner()(), 9, "the closure came back");
-        let start = Instant::now();
         let soon = pool.when_full(WhenFull::BlockFor(ms(10))).awaitable();
-        assert_eq!(reason(soon.serve(|| ())), "saturated");
-        assert!(start.elapsed() >= ms(10));
+        let why = takes(ms(10), || reason(soon.serve(|| ())));
+        assert_eq!(why, "saturated");
         gate.open();
         let (label, remaining) = handle.join().unwrap();
         assert!(label == Some("mail") && remaining.is_some());
@@ -177,10 +156,7 @@ fn a_handle_that_was_ready_panics() {
     let pool = pool(1, 0);
     let mut handle = must_await(pool.awaitable(), || 3);
     wait_until("the task to end", || handle.is_finished());
-    assert!(matches!(
-        poll(&mut handle, Waker::noop()),
-        Poll::Ready(Ok(3))
-    ));
+    assert!(matches!(ready(&mut handle, Waker::noop()), Ok(3)));
     assert!(handle.is_finished());
     handle.cancel();
     let again = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, Waker::noop())));
@@ -195,10 +171,9 @@ fn law07_values_that_panic_in_their_drop() {
         let pool = pool(1, 0);
         // The handle is dropped, so the worker drops the value, and the task counts as panicked.
         let gate = Gate::new();
-        drop(at_the_gate(pool.awaitable(), &gate, Bomb("value")));
+        drop(await_then(pool.awaitable(), &gate, || Bomb("value")));
         gate.open();
-        let stats = settle(&pool);
-        assert_eq!((stats.panicked, stats.completed), (1, 0));
+        assert_stats!(settle(&pool), panicked: 1, completed: 0);
         // The value is dropped with its handle, so the panic is that of the handle's drop.
         let handle = must_await(pool.awaitable(), || Bomb("value"));
         wait_until("the task to end", || handle.is_finished());
@@ -211,7 +186,6 @@ fn law07_values_that_panic_in_their_drop() {
         });
         let error = handle.join().unwrap_err();
         assert_eq!(error.to_string(), "the task panicked: capture");
-        let stats = pool.stats();
-        assert_eq!((stats.panicked, stats.completed, stats.workers), (2, 1, 1));
+        assert_stats!(pool.stats(), panicked: 2, completed: 1, workers: 1);
     });
 }

@@ -3,11 +3,10 @@
 
 mod common;
 
-use std::sync::{mpsc, Arc};
+use std::sync::mpsc;
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use common::futures::outcome_of;
 use common::*;
 use lazypool::{task, Handle, Pool, Shutdown, TaskError, WhenFull};
 
@@ -33,35 +32,28 @@ fn cancellable<R: Send + 'static>(pool: &Pool, gate: &Gate, value: R) -> (Handle
 
 #[test]
 fn law21_a_queued_task_whose_handle_is_dropped_or_cancelled_never_runs() {
-    timed(|| {
-        for drops in [true, false] {
-            let ledger = Ledger::new(3);
-            let (pool, gate) = held(3);
-            // Takes a task out of the middle of the queue.
-            let [first, handle, last] =
-                [0, 1, 2].map(|id| must_await(pool.awaitable(), ledger.task(id)));
-            assert_eq!(pool.stats().queued, 3);
-            if drops {
-                drop(handle);
-            } else {
-                handle.cancel();
-                assert!(handle.is_finished());
-                handle.cancel();
-                assert!(matches!(handle.join(), Err(TaskError::Cancelled)));
-            }
-            assert_eq!((ledger.runs(1), ledger.drops(1)), (0, 1), "on this thread");
-            let stats = pool.stats();
-            assert_eq!((stats.queued, stats.discarded, stats.expired), (2, 1, 0));
-            gate.open();
-            first.join().unwrap();
-            last.join().unwrap();
-            assert_eq!([0, 1, 2].map(|id| ledger.runs(id)), [1, 0, 1]);
-            let stats = at_rest(&pool);
-            assert_eq!(
-                (stats.accepted, stats.completed, stats.discarded),
-                (4, 3, 1)
-            );
+    timed_each([true, false], |drops| {
+        let ledger = Ledger::new(3);
+        let (pool, gate) = held(3);
+        // Takes a task out of the middle of the queue.
+        let queue = |id| must_await(pool.awaitable(), ledger.task(id));
+        let [first, handle, last] = [0, 1, 2].map(queue);
+        assert_eq!(pool.stats().queued, 3);
+        if drops {
+            drop(handle);
+        } else {
+            handle.cancel();
+            assert!(handle.is_finished());
+            handle.cancel();
+            assert!(matches!(handle.join(), Err(TaskError::Cancelled)));
         }
+        assert_eq!(ledger.fate(1), (0, 1), "on this thread");
+        assert_stats!(pool.stats(), queued: 2, discarded: 1, expired: 0);
+        gate.open();
+        first.join().unwrap();
+        last.join().unwrap();
+        assert_eq!([0, 1, 2].map(|id| ledger.runs(id)), [1, 0, 1]);
+        assert_stats!(at_rest(&pool), accepted: 4, completed: 3, discarded: 1);
     });
 }
 
@@ -71,9 +63,8 @@ fn law21_a_cancelled_task_makes_room() {
     timed(|| {
         let (pool, gate) = held(1);
         let handle = must_await(pool.awaitable(), || ());
-        let its = Arc::clone(&pool);
-        let blocked = thread::spawn(move || {
-            let on = its.when_full(WhenFull::Block).awaitable();
+        let blocked = beside(&pool, |pool| {
+            let on = pool.when_full(WhenFull::Block).awaitable();
             must_await(on, || 5).join()
         });
         wait_in_line(&pool, 1);
@@ -85,32 +76,26 @@ fn law21_a_cancelled_task_makes_room() {
     });
 }
 
-/// A running task whose handle is dropped is abandoned, and its value is dropped on the worker, also
-/// if the handle was cancelled before.
+/// A running task whose handle is dropped is abandoned, and its value is dropped on the worker,
+/// also if the handle was cancelled before.
 #[test]
 fn law21_a_running_task_whose_handle_is_dropped_is_abandoned() {
-    timed(|| {
-        for cancels in [false, true] {
-            let pool = pool(1, 0);
-            let gate = Gate::new();
-            let (value, drops) = drops_on();
-            let (handle, worker) = cancellable(&pool, &gate, value);
-            assert_eq!(pool.stats().abandoned, 0);
-            if cancels {
-                handle.cancel();
-            }
-            drop(handle);
-            gate.wait_entered(1); // the task has seen the cancel
-            let stats = pool.stats();
-            assert_eq!((stats.abandoned, stats.running), (1, 1), "{stats:?}");
-            assert!(pool.workers()[0].abandoned);
-            assert!(drops.try_recv().is_err());
-            gate.open();
-            assert_eq!(drops.recv().unwrap(), worker);
-            let stats = settle(&pool);
-            assert_eq!((stats.abandoned, stats.completed), (0, 1));
-            assert_eq!((stats.discarded, stats.timed_out), (0, 0));
+    timed_each([false, true], |cancels| {
+        let (pool, gate) = (pool(1, 0), Gate::new());
+        let (value, drops) = drops_on();
+        let (handle, worker) = cancellable(&pool, &gate, value);
+        assert_eq!(pool.stats().abandoned, 0);
+        if cancels {
+            handle.cancel();
         }
+        drop(handle);
+        gate.wait_entered(1); // the task has seen the cancel
+        assert_stats!(pool.stats(), abandoned: 1, running: 1);
+        assert!(pool.workers()[0].abandoned);
+        assert!(drops.try_recv().is_err());
+        gate.open();
+        assert_eq!(drops.recv().unwrap(), worker);
+        assert_stats!(settle(&pool), abandoned: 0, completed: 1, discarded: 0, timed_out: 0);
     });
 }
 
@@ -118,19 +103,15 @@ fn law21_a_running_task_whose_handle_is_dropped_is_abandoned() {
 /// its value.
 #[test]
 fn law21_a_running_task_that_is_cancelled_is_abandoned_and_its_handle_has_its_value() {
-    timed(|| {
-        for turn in 0..3 {
-            let pool = pool(1, 0);
-            let gate = Gate::new();
-            let (handle, _) = cancellable(&pool, &gate, 11);
-            handle.cancel();
-            gate.wait_entered(1);
-            assert_eq!((pool.stats().abandoned, handle.is_finished()), (1, false));
-            gate.open();
-            assert_eq!(outcome_of(handle, turn).unwrap(), 11);
-            let stats = pool.stats();
-            assert_eq!((stats.abandoned, stats.completed), (0, 1));
-        }
+    timed_each(0..3, |turn| {
+        let (pool, gate) = (pool(1, 0), Gate::new());
+        let (handle, _) = cancellable(&pool, &gate, 11);
+        handle.cancel();
+        gate.wait_entered(1);
+        assert_eq!((pool.stats().abandoned, handle.is_finished()), (1, false));
+        gate.open();
+        assert_eq!(outcome_of(handle, turn).unwrap(), 11);
+        assert_stats!(pool.stats(), abandoned: 0, completed: 1);
     });
 }
 
@@ -138,24 +119,19 @@ fn law21_a_running_task_that_is_cancelled_is_abandoned_and_its_handle_has_its_va
 /// the cancel.
 #[test]
 fn law21_a_drop_of_the_pool_does_not_wait_for_a_task_whose_handle_is_gone() {
-    timed(|| {
-        let gate = Gate::new();
-        for before in [true, false] {
-            let pool = pool(1, 0);
-            let entered = gate.entered();
-            let handle = must_await(pool.awaitable(), gate.task());
-            gate.wait_entered(entered + 1);
-            if before {
-                drop(handle);
-                drop(pool);
-            } else {
-                let ended = drop_aside(pool);
-                assert!(ended.recv_timeout(ms(50)).is_err(), "the handle waits");
-                handle.cancel();
-                ended.recv_timeout(LIMIT).expect("no handle waits any more");
-                gate.open();
-                handle.join().unwrap();
-            }
+    timed_each([true, false], |before| {
+        let (gate, pool) = (Gate::new(), pool(1, 0));
+        let handle = await_then(pool.awaitable(), &gate, || ());
+        if before {
+            drop(handle);
+            drop(pool);
+        } else {
+            let ended = drop_aside(pool);
+            assert!(ended.recv_timeout(ms(50)).is_err(), "the handle waits");
+            handle.cancel();
+            arrives("the end of the drop", &ended);
+            gate.open();
+            handle.join().unwrap();
         }
     });
 }
@@ -178,14 +154,10 @@ fn law21_detach_lets_the_task_run() {
 
         let gate = Gate::new();
         settle(&pool);
-        let running = must_await(pool.awaitable(), gate.task());
-        gate.wait_entered(1);
-        running.detach();
-        let stats = pool.stats();
-        assert_eq!((stats.abandoned, stats.running), (0, 1));
+        await_then(pool.awaitable(), &gate, || ()).detach();
+        assert_stats!(pool.stats(), abandoned: 0, running: 1);
         gate.open();
-        let stats = settle(&pool);
-        assert_eq!((stats.completed, stats.discarded), (3, 0));
+        assert_stats!(settle(&pool), completed: 3, discarded: 0);
         let ended = must_await(pool.awaitable(), || 5);
         wait_until("the handle to be released", || ended.is_finished());
         ended.detach();
@@ -217,8 +189,7 @@ fn law21_a_group_counts_its_awaited_tasks() {
             assert!(handles.iter().all(Handle::is_finished), "round {n}");
         }
         let gate = Gate::new();
-        let running = must_await(group.awaitable(), after(&gate, task::is_cancelled));
-        gate.wait_entered(1);
+        let running = await_then(group.awaitable(), &gate, task::is_cancelled);
         let queued = must_await(group.awaitable(), || 4);
         group.cancel();
         assert!(matches!(queued.join(), Err(TaskError::Cancelled)));
@@ -232,22 +203,19 @@ fn law21_a_group_counts_its_awaited_tasks() {
 /// the handle is dropped, which must not cancel it.
 #[test]
 fn law21_a_cancel_takes_no_other_task() {
-    timed(|| {
-        for _ in 0..rounds(20) {
-            let (pool, gate) = held(1);
-            let (group, slow) = (pool.group(), Gate::new());
-            let capture = on_drop(slow.task());
-            let taken = must_await(group.awaitable(), move || drop(capture));
-            let canceller = thread::spawn(move || group.cancel());
-            slow.wait_entered(1);
-            let other = must_await(pool.awaitable(), || 5);
-            assert!(taken.is_finished());
-            drop(taken);
-            slow.open();
-            canceller.join().unwrap();
-            gate.open();
-            assert_eq!(other.join().unwrap(), 5);
-        }
+    timed_each(0..rounds(20), |_| {
+        let (pool, gate) = held(1);
+        let (group, slow) = (pool.group(), Gate::new());
+        let taken = must_await(group.awaitable(), dropping(slow.task()));
+        let canceller = thread::spawn(move || group.cancel());
+        slow.wait_entered(1);
+        let other = must_await(pool.awaitable(), || 5);
+        assert!(taken.is_finished());
+        drop(taken);
+        slow.open();
+        canceller.join().unwrap();
+        gate.open();
+        assert_eq!(other.join().unwrap(), 5);
     });
 }
 
@@ -256,47 +224,33 @@ fn law21_a_cancel_takes_no_other_task() {
 /// the task starts, so it sets no deadline for a queued task.
 #[test]
 fn law17_a_task_cancelled_after_its_deadline_counts_as_expired() {
-    timed(|| {
-        for way in 0..12 {
-            let (pool, gate) = held(4);
-            let (on, expired, discarded) = match way / 3 {
-                0 => (pool.with_deadline(ms(1)), 1, 0),
-                1 => (pool.run_limit(ms(1)), 0, 1),
-                2 => (pool.with_deadline(LONG), 0, 1),
-                _ => (pool.with_deadline(Duration::MAX), 0, 1),
-            };
-            let group = on.group();
-            let handle = must_await(group.awaitable(), || ());
-            thread::sleep(ms(2));
-            let handle = match way % 3 {
-                0 => {
-                    drop(handle);
-                    None
-                }
-                1 => {
-                    handle.cancel();
-                    Some(handle)
-                }
-                _ => {
-                    group.cancel();
-                    Some(handle)
-                }
-            };
-            let stats = pool.stats();
-            assert_eq!(
-                (stats.expired, stats.discarded),
-                (expired, discarded),
-                "{way}"
-            );
-            assert_eq!((stats.queued, group.pending()), (0, 0), "{way}");
-            match handle.map(Handle::join) {
-                None | Some(Err(TaskError::Cancelled)) => {}
-                Some(Err(TaskError::Expired)) => assert_eq!(expired, 1),
-                other => panic!("{way}: {other:?}"),
-            }
-            gate.open();
-            at_rest(&pool);
+    let options = ["deadline", "run limit", "long deadline", "no deadline"];
+    let ways = ["handle's drop", "handle", "group"];
+    timed_each(product(options, ways), |(option, way)| {
+        let (pool, gate) = held(4);
+        let (on, expired, discarded) = match option {
+            "deadline" => (pool.with_deadline(ms(1)), 1, 0),
+            "run limit" => (pool.run_limit(ms(1)), 0, 1),
+            "long deadline" => (pool.with_deadline(LONG), 0, 1),
+            _ => (pool.with_deadline(Duration::MAX), 0, 1),
+        };
+        let group = on.group();
+        let mut handle = Some(must_await(group.awaitable(), || ()));
+        thread::sleep(ms(2));
+        match way {
+            "handle's drop" => drop(handle.take()),
+            "handle" => handle.iter().for_each(Handle::cancel),
+            _ => group.cancel(),
         }
+        assert_stats!(pool.stats(), expired: expired, discarded: discarded, queued: 0);
+        assert_eq!(group.pending(), 0);
+        match handle.map(Handle::join) {
+            None | Some(Err(TaskError::Cancelled)) => {}
+            Some(Err(TaskError::Expired)) => assert_eq!(expired, 1),
+            other => panic!("{other:?}"),
+        }
+        gate.open();
+        at_rest(&pool);
     });
 }
 
@@ -308,11 +262,8 @@ fn law10_a_late_task_that_a_shutdown_discards_counts_as_discarded() {
         must_await(pool.with_deadline(ms(1)).awaitable(), || ()).detach();
         thread::sleep(ms(2));
         let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
-        let stats = pool.stats();
-        assert_eq!(
-            (report.discarded, stats.discarded, stats.expired),
-            (1, 1, 0)
-        );
+        assert_eq!(report.discarded, 1);
+        assert_stats!(pool.stats(), discarded: 1, expired: 0);
         gate.open();
     });
 }

@@ -10,7 +10,6 @@ use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use common::futures::{counted, poll, Bad};
 use common::*;
 use lazypool::{Handle, Shutdown, WhenFull};
 
@@ -31,9 +30,8 @@ fn calls(f: impl Fn() + Send + Sync + 'static) -> Waker {
 fn law21_only_the_waker_of_the_last_poll_is_woken() {
     timed(|| {
         let (pool, gate) = held(1);
-        let mut handle = must_await(pool.awaitable(), || 3);
         let ((first, w1), (second, w2)) = (counted(), counted());
-        assert!(poll(&mut handle, &w1).is_pending());
+        let mut handle = pending(must_await(pool.awaitable(), || 3), &w1);
         assert!(poll(&mut handle, &w1).is_pending());
         assert_eq!(Arc::strong_count(&first), 3, "one waker is kept");
         assert!(poll(&mut handle, &w2).is_pending());
@@ -41,41 +39,37 @@ fn law21_only_the_waker_of_the_last_poll_is_woken() {
         assert_eq!(Arc::strong_count(&second), 3);
         gate.open();
         wait_until("a wake-up", || second.woken() == 1);
-        assert!(matches!(poll(&mut handle, &w2), Poll::Ready(Ok(3))));
-        wait_until("the wakers to be released", || {
-            Arc::strong_count(&second) == 2
-        });
+        assert_eq!(ready(&mut handle, &w2).unwrap(), 3);
+        let kept = || Arc::strong_count(&second);
+        wait_until("the wakers to be released", || kept() == 2);
         assert_eq!((first.woken(), second.woken()), (0, 1));
     });
 }
 
 #[test]
 fn law21_no_waker_is_kept_once_the_handle_is_gone() {
-    timed(|| {
-        for way in 0..4 {
-            let (pool, gate) = held(1);
-            let mut handle = must_await(pool.awaitable(), || 3);
-            let (count, waker) = counted();
-            assert!(poll(&mut handle, &waker).is_pending());
-            match way {
-                0 => drop(handle),
-                1 => handle.detach(),
-                2 => {
-                    let handle = handle.join_timeout(ms(1)).unwrap_err();
-                    assert_eq!(Arc::strong_count(&count), 2, "a thread waited last");
-                    drop(handle);
-                }
-                _ => {
-                    handle.cancel();
-                    assert_eq!(count.woken(), 1, "the task has an outcome");
-                    drop(handle);
-                }
+    timed_each(0..4, |way| {
+        let (pool, gate) = held(1);
+        let (count, waker) = counted();
+        let handle = pending(must_await(pool.awaitable(), || 3), &waker);
+        match way {
+            0 => drop(handle),
+            1 => handle.detach(),
+            2 => {
+                let handle = handle.join_timeout(ms(1)).unwrap_err();
+                assert_eq!(Arc::strong_count(&count), 2, "a thread waited last");
+                drop(handle);
             }
-            assert_eq!(Arc::strong_count(&count), 2, "{way}");
-            gate.open();
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            assert_eq!(count.woken(), usize::from(way == 3), "{way}");
+            _ => {
+                handle.cancel();
+                assert_eq!(count.woken(), 1, "the task has an outcome");
+                drop(handle);
+            }
         }
+        assert_eq!(Arc::strong_count(&count), 2, "{way}");
+        gate.open();
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        assert_eq!(count.woken(), usize::from(way == 3), "{way}");
     });
 }
 
@@ -108,7 +102,7 @@ fn law21_values_closures_and_wakers_are_dropped_once() {
                     1 => handle.detach(),
                     2 => match handle.join() {
                         Ok(_) => assert_eq!(closures.runs(id), 1),
-                        Err(_) => assert_eq!((closures.runs(id), closures.drops(id)), (0, 1)),
+                        Err(_) => assert_eq!(closures.fate(id), (0, 1)),
                     },
                     3 => {
                         handle.cancel();
@@ -124,7 +118,7 @@ fn law21_values_closures_and_wakers_are_dropped_once() {
                     group.cancel();
                 }
             }
-            let mode = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel][round as usize % 3];
+            let mode = MODES[round as usize % 3];
             if round % 2 == 0 {
                 left.clear();
             }
@@ -142,61 +136,51 @@ fn law21_values_closures_and_wakers_are_dropped_once() {
 /// A panic of a waker reaches the thread that polls, or is caught.
 #[test]
 fn wakers_that_panic_end_neither_worker_nor_pool() {
-    timed(|| {
-        for what in [Bad::CLONE, Bad::WAKE, Bad::DROP] {
-            let (pool, gate) = held(2);
-            let bad = ManuallyDrop::new(Bad::waker(what));
-            let mut handle = must_await(pool.awaitable(), || 3);
-            let (count, good) = counted();
-            assert!(poll(&mut handle, &good).is_pending());
-            let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &bad)));
-            assert_eq!(polled.is_err(), what == Bad::CLONE);
-            assert_eq!(
-                Arc::strong_count(&count),
-                2,
-                "the previous waker is not kept"
-            );
-            if what == Bad::DROP {
-                let changed = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &good)));
-                assert!(changed.is_err(), "the bad waker panics as it is dropped");
-            }
-            let next = must_await(pool.awaitable(), || 4);
-            gate.open();
-            assert_eq!(next.join().unwrap(), 4);
-            // By now the worker has called the waker that panics when it is woken.
-            assert_eq!(handle.join().unwrap(), 3);
-            let stats = pool.stats();
-            assert_eq!((stats.completed, stats.panicked, stats.workers), (3, 0, 1));
-            assert_eq!(count.woken(), usize::from(what == Bad::DROP));
+    timed_each([Bad::CLONE, Bad::WAKE, Bad::DROP], |what| {
+        let (pool, gate) = held(2);
+        let bad = ManuallyDrop::new(Bad::waker(what));
+        let (count, good) = counted();
+        let mut handle = pending(must_await(pool.awaitable(), || 3), &good);
+        let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &bad)));
+        assert_eq!(polled.is_err(), what == Bad::CLONE);
+        assert_eq!(Arc::strong_count(&count), 2, "the waker before is not kept");
+        if what == Bad::DROP {
+            let changed = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, &good)));
+            assert!(changed.is_err(), "the bad waker panics as it is dropped");
         }
+        let next = must_await(pool.awaitable(), || 4);
+        gate.open();
+        assert_eq!(next.join().unwrap(), 4);
+        // By now the worker has called the waker that panics when it is woken.
+        assert_eq!(handle.join().unwrap(), 3);
+        assert_stats!(pool.stats(), completed: 3, panicked: 0, workers: 1);
+        assert_eq!(count.woken(), usize::from(what == Bad::DROP));
     });
 }
 
 /// A waker is called on the worker, or on the thread that discards the task.
 #[test]
 fn law21_a_waker_is_called_on_the_worker_or_on_the_thread_that_discards() {
-    timed(|| {
-        for way in 0..4 {
-            let (pool, gate) = held(1);
-            let group = pool.group();
-            let (told, tells) = mpsc::channel();
-            let mut handle = must_await(group.awaitable(), || thread::current().id());
-            let waker = calls(move || told.send(thread::current().id()).unwrap_or(()));
-            assert!(poll(&mut handle, &waker).is_pending());
-            match way {
-                0 => gate.open(),
-                1 => handle.cancel(),
-                2 => group.cancel(),
-                _ => drop(pool.shutdown(Shutdown::Discard, Duration::ZERO)),
-            }
-            let on = tells.recv_timeout(LIMIT).expect("the waker is called");
-            match poll(&mut handle, &waker) {
-                Poll::Ready(Ok(worker)) => assert_eq!((way, on), (0, worker)),
-                Poll::Ready(Err(_)) => assert!(way > 0 && on == thread::current().id()),
-                Poll::Pending => panic!("{way}: woken in vain"),
-            }
-            gate.open();
+    timed_each(0..4, |way| {
+        let (pool, gate) = held(1);
+        let group = pool.group();
+        let (told, tells) = mpsc::channel();
+        let mut handle = must_await(group.awaitable(), || thread::current().id());
+        let waker = calls(move || told.send(thread::current().id()).unwrap_or(()));
+        assert!(poll(&mut handle, &waker).is_pending());
+        match way {
+            0 => gate.open(),
+            1 => handle.cancel(),
+            2 => group.cancel(),
+            _ => drop(pool.shutdown(Shutdown::Discard, Duration::ZERO)),
         }
+        let on = tells.recv_timeout(LIMIT).expect("the waker is called");
+        match poll(&mut handle, &waker) {
+            Poll::Ready(Ok(worker)) => assert_eq!((way, on), (0, worker)),
+            Poll::Ready(Err(_)) => assert!(way > 0 && on == thread::current().id()),
+            Poll::Pending => panic!("{way}: woken in vain"),
+        }
+        gate.open();
     });
 }
 
@@ -204,38 +188,29 @@ fn law21_a_waker_is_called_on_the_worker_or_on_the_thread_that_discards() {
 /// before any capture of these tasks is dropped.
 #[test]
 fn law10_wakers_of_discarded_tasks_are_called_once_all_are_settled() {
-    timed(|| {
-        for by_shutdown in [false, true] {
-            let (pool, gate) = held(4);
-            let group = pool.group();
-            let (told, tells) = mpsc::channel();
-            let handles = [0, 1, 2].map(|n| {
-                let drops = told.clone();
-                let capture = on_drop(move || drops.send((n, 0, 0)).unwrap());
-                let mut handle = must_await(group.awaitable(), move || drop(capture));
-                let (its, told) = (Arc::clone(&pool), told.clone());
-                let looks = calls(move || {
-                    let stats = its.stats();
-                    told.send((9, stats.discarded, stats.queued)).unwrap();
-                });
-                assert!(poll(&mut handle, &looks).is_pending());
-                handle
+    timed_each([false, true], |by_shutdown| {
+        let (pool, gate) = held(4);
+        let group = pool.group();
+        let (told, tells) = mpsc::channel();
+        let handles = [0, 1, 2].map(|n| {
+            let drops = told.clone();
+            let capture = on_drop(move || drops.send((n, 0, 0)).unwrap());
+            let mut handle = must_await(group.awaitable(), move || drop(capture));
+            let (its, told) = (Arc::clone(&pool), told.clone());
+            let looks = calls(move || {
+                let stats = its.stats();
+                told.send((9, stats.discarded, stats.queued)).unwrap();
             });
-            if by_shutdown {
-                pool.shutdown(Shutdown::Discard, Duration::ZERO);
-            } else {
-                group.cancel();
-            }
-            let events: Vec<_> = tells.try_iter().collect();
-            assert_eq!(events[..3], [(9, 3, 0); 3], "wakers, with all settled");
-            assert_eq!(
-                events[3..],
-                [(0, 0, 0), (1, 0, 0), (2, 0, 0)],
-                "drops, oldest first"
-            );
-            assert!(handles.iter().all(Handle::is_finished));
-            gate.open();
-        }
+            assert!(poll(&mut handle, &looks).is_pending());
+            handle
+        });
+        discard_queued(by_shutdown, &pool, &group);
+        let events: Vec<_> = tells.try_iter().collect();
+        assert_eq!(events[..3], [(9, 3, 0); 3], "wakers, with all settled");
+        let oldest_first = [(0, 0, 0), (1, 0, 0), (2, 0, 0)];
+        assert_eq!(events[3..], oldest_first, "drops");
+        assert!(handles.iter().all(Handle::is_finished));
+        gate.open();
     });
 }
 
@@ -243,24 +218,22 @@ fn law10_wakers_of_discarded_tasks_are_called_once_all_are_settled() {
 /// thread is.
 #[test]
 fn law21_a_waker_that_serves_into_a_full_pool_is_refused() {
-    timed(|| {
-        for (workers, queue) in [(1, 0), (1, 64), (2, 0), (2, 2)] {
-            let pool = Arc::new(pool(workers, queue));
-            let (gate, its) = (Gate::new(), Arc::clone(&pool));
-            let (told, tells) = mpsc::channel();
-            let serves = calls(move || {
-                let accepted = (0..).take_while(|_| its.serve(|| ()).is_ok()).count();
-                told.send(accepted).unwrap();
-            });
-            let mut handle = must_await(pool.awaitable(), gate.task());
-            gate.wait_entered(1);
-            assert!(poll(&mut handle, &serves).is_pending());
-            gate.open();
-            let accepted = tells.recv_timeout(LIMIT).expect("the waker does not block");
-            assert!(accepted >= queue, "{accepted} of {queue}");
-            handle.join().unwrap();
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            assert_eq!(pool.stats().completed, accepted as u64 + 1);
-        }
+    timed_each([(1, 0), (1, 64), (2, 0), (2, 2)], |(workers, queue)| {
+        let pool = Arc::new(pool(workers, queue));
+        let (gate, its) = (Gate::new(), Arc::clone(&pool));
+        let (told, tells) = mpsc::channel();
+        let serves = calls(move || {
+            let accepted = (0..).take_while(|_| its.serve(|| ()).is_ok()).count();
+            told.send(accepted).unwrap();
+        });
+        let mut handle = must_await(pool.awaitable(), gate.task());
+        gate.wait_entered(1);
+        assert!(poll(&mut handle, &serves).is_pending());
+        gate.open();
+        let accepted = tells.recv_timeout(LIMIT).expect("the waker does not block");
+        assert!(accepted >= queue, "{accepted} of {queue}");
+        handle.join().unwrap();
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        assert_eq!(pool.stats().completed, accepted as u64 + 1);
     });
 }

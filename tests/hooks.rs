@@ -9,7 +9,6 @@ use std::sync::{mpsc, Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::gates::*;
 use common::*;
 use lazypool::{task, DeadlineError, Pool, Refused, WhenFull};
 
@@ -25,9 +24,7 @@ fn ask(pool: &Pool) -> Asked {
 /// wait for workers.
 #[track_caller]
 fn must_expire(pool: &Pool, d: Duration) {
-    let start = Instant::now();
-    expired(pool.do_with_deadline(|| (), d));
-    assert!(start.elapsed() >= d, "expired too early");
+    takes(d, || expired(pool.do_with_deadline(|| (), d)));
 }
 
 /// Laws 1, 3 and 5: a worker in its start hook is busy, however long the hook takes. A further call
@@ -35,47 +32,32 @@ fn must_expire(pool: &Pool, d: Duration) {
 /// at once.
 #[test]
 fn law03_deadlines_hold_within_a_slow_start_hook() {
-    timed(|| {
-        for queue in [0, 1, 64] {
-            let hook_gate = Gate::new();
-            let key = hook_gate.key();
-            let builder = builder(2, queue).idle_timeout(ms(5));
-            let builder = builder.on_worker_start(move |slot| {
-                if slot == 0 {
-                    key.pass();
-                }
-            });
-            let pool = builder.build().expect("pool");
-            let _open = hook_gate.opener();
+    timed_each([0, 1, 64], |queue| {
+        let (pool, hook_gate) = gated(2, queue, |b, gate| {
+            b.idle_timeout(ms(5)).on_worker_start(gate.hook_of(0))
+        });
 
-            must_expire(&pool, ms(20));
-            hook_gate.wait_entered(1);
-            let s = pool.stats();
-            assert_eq!((s.spawned, s.workers), (1, 1), "{s:?}");
-            assert_eq!((s.idle, s.running), (0, 0), "{s:?}");
+        must_expire(&pool, ms(20));
+        hook_gate.wait_entered(1);
+        assert_stats!(pool.stats(), spawned: 1, workers: 1, idle: 0, running: 0);
 
-            // Another worker is started for this call, and retires afterwards.
-            assert_eq!(pool.do_with_deadline(task::slot, LONG).unwrap(), Some(1));
-            wait_until("the second worker to retire", || pool.stats().workers == 1);
+        // Another worker is started for this call, and retires afterwards.
+        assert_eq!(pool.do_with_deadline(task::slot, LONG).unwrap(), Some(1));
+        wait_until("the second worker to retire", || pool.stats().workers == 1);
 
-            let gate = Gate::new();
-            must_serve(&pool, gate.task());
-            gate.wait_entered(1);
-            if queue == 0 {
-                assert!(refused(ask(&pool)).is_saturated());
-            } else {
-                must_expire(&pool, ms(30));
-                must_expire(&pool, ms(1));
-            }
-            gate.open();
-            wait_until("the second worker to retire", || pool.stats().workers == 1);
-            hook_gate.open();
-            let s = settle(&pool);
-            let expired = if queue == 0 { 1 } else { 3 };
-            assert_eq!((s.completed, s.expired), (2, expired), "{s:?}");
-            check_at_rest(&pool, &s);
-            await_workers(&pool, 0);
+        let gate = hold(&pool, 1);
+        if queue == 0 {
+            assert!(refused(ask(&pool)).is_saturated());
+        } else {
+            must_expire(&pool, ms(30));
+            must_expire(&pool, ms(1));
         }
+        gate.open();
+        wait_until("the second worker to retire", || pool.stats().workers == 1);
+        hook_gate.open();
+        let expired = if queue == 0 { 1 } else { 3 };
+        assert_stats!(at_rest(&pool), completed: 2, expired: expired);
+        await_workers(&pool, 0);
     });
 }
 
@@ -84,35 +66,26 @@ fn law03_deadlines_hold_within_a_slow_start_hook() {
 /// when the hook ends, the worker stays and runs them.
 #[test]
 fn law03_deadlines_hold_within_a_slow_stop_hook() {
-    timed(|| {
-        for queue in [0, 1] {
-            let gate = Gate::new();
-            let key = gate.key();
-            let builder = builder(1, queue).idle_timeout(ms(1));
-            let builder = builder.on_worker_stop(move |_| key.pass());
-            let pool = builder.build().expect("pool");
-            let _open = gate.opener();
-            ask(&pool).unwrap();
-            gate.wait_entered(1);
-            // With a queue, the task of the call is queued. Without one, the call waits for room.
-            let waits = pool.when_full(WhenFull::Block);
-            let start = Instant::now();
-            expired(waits.do_with_deadline(|| (), ms(40)));
-            assert!(start.elapsed() >= ms(40));
-            for _ in 0..queue {
-                must_expire(&pool, ms(1));
-                must_serve(&pool, || ());
-            }
-            saturated(pool.serve(|| ()));
-            assert!(refused(ask(&pool)).is_saturated());
-            assert!(!gate.key().is_open());
-            gate.open();
-            waits.do_with_deadline(|| (), LONG).unwrap();
-            await_workers(&pool, 0);
-            let s = pool.stats();
-            check_at_rest(&pool, &s);
-            assert_eq!(s.completed, 2 + queue as u64, "{s:?}");
+    timed_each([0, 1], |queue| {
+        let (pool, gate) = gated(1, queue, |b, gate| {
+            b.idle_timeout(ms(1)).on_worker_stop(gate.hook())
+        });
+        ask(&pool).unwrap();
+        gate.wait_entered(1);
+        // With a queue, the task of the call is queued. Without one, the call waits for room.
+        let waits = pool.when_full(WhenFull::Block);
+        takes(ms(40), || expired(waits.do_with_deadline(|| (), ms(40))));
+        for _ in 0..queue {
+            must_expire(&pool, ms(1));
+            must_serve(&pool, || ());
         }
+        saturated(pool.serve(|| ()));
+        assert!(refused(ask(&pool)).is_saturated());
+        assert!(!gate.is_open());
+        gate.open();
+        waits.do_with_deadline(|| (), LONG).unwrap();
+        await_workers(&pool, 0);
+        assert_stats!(check_at_rest(&pool), completed: 2 + queue as u64);
     });
 }
 
@@ -123,25 +96,15 @@ fn law03_deadlines_hold_within_a_slow_stop_hook() {
 /// test takes many rounds.
 #[test]
 fn law05_a_worker_in_its_start_hook_stops_no_spawning() {
-    timed(|| {
-        for _ in 0..rounds(100) {
-            let hook_gate = Gate::new();
-            let key = hook_gate.key();
-            let builder = builder(3, 8).on_worker_start(move |slot| {
-                if slot == 1 {
-                    key.pass();
-                }
-            });
-            let pool = builder.build().expect("pool");
-            let _open = hook_gate.opener();
-            let gate = Gate::new();
-            ask(&pool).unwrap();
-            must_serve(&pool, gate.task());
-            must_serve(&pool, || ());
-            gate.wait_entered(1);
-            hook_gate.wait_entered(1);
-            assert_eq!(pool.do_with_deadline(task::slot, LONG).unwrap(), Some(2));
-        }
+    timed_each(0..rounds(100), |_| {
+        let (pool, hook_gate) = gated(3, 8, |b, gate| b.on_worker_start(gate.hook_of(1)));
+        let gate = Gate::new();
+        ask(&pool).unwrap();
+        must_serve(&pool, gate.task());
+        must_serve(&pool, || ());
+        gate.wait_entered(1);
+        hook_gate.wait_entered(1);
+        assert_eq!(pool.do_with_deadline(task::slot, LONG).unwrap(), Some(2));
     });
 }
 
@@ -154,36 +117,28 @@ fn law14_a_start_hook_waits_for_a_task_that_waits() {
         let scoped = pool.scope(|s| s.serve(|| ()).map_err(Refused::without_closure));
         (ask(pool), scoped)
     }
-    timed(|| {
-        for (workers, queue) in [(1, 0), (1, 4), (2, 0), (2, 4)] {
-            let own = Own::default();
-            let (tx, rx) = mpsc::channel();
-            let hooked = own.clone();
-            let pool = own.build(builder(workers, queue).on_worker_start(move |slot| {
-                let (0, Some(pool)) = (slot, hooked.get()) else {
-                    return;
-                };
-                let inner = Arc::clone(&pool);
-                let seen = match workers {
-                    1 => calls(&pool),
-                    _ => pool.do_with_deadline(move || calls(&inner), LONG).unwrap(),
-                };
-                tx.send(seen).unwrap();
-            }));
-            must_serve(&pool, || ());
-            let (asked, scoped) = arrives("the calls in the hook", &rx);
-            nested(Err(refused(asked)));
-            nested(scoped);
-            settle(&pool);
-            ask(&pool).unwrap();
-            let s = settle(&pool);
-            check_at_rest(&pool, &s);
-            assert_eq!(
-                (s.completed, s.hook_panics),
-                (workers as u64 + 1, 0),
-                "{s:?}"
-            );
-        }
+    timed_each([(1, 0), (1, 4), (2, 0), (2, 4)], |(workers, queue)| {
+        let own = Own::default();
+        let (tx, rx) = mpsc::channel();
+        let hooked = own.clone();
+        let pool = own.build(builder(workers, queue).on_worker_start(move |slot| {
+            let (0, Some(pool)) = (slot, hooked.get()) else {
+                return;
+            };
+            let inner = Arc::clone(&pool);
+            let seen = match workers {
+                1 => calls(&pool),
+                _ => pool.do_with_deadline(move || calls(&inner), LONG).unwrap(),
+            };
+            tx.send(seen).unwrap();
+        }));
+        must_serve(&pool, || ());
+        let (asked, scoped) = arrives("the calls in the hook", &rx);
+        nested(Err(refused(asked)));
+        nested(scoped);
+        settle(&pool);
+        ask(&pool).unwrap();
+        assert_stats!(at_rest(&pool), completed: workers as u64 + 1, hook_panics: 0);
     });
 }
 
@@ -192,36 +147,32 @@ fn law14_a_start_hook_waits_for_a_task_that_waits() {
 /// once.
 #[test]
 fn law14_submissions_from_a_stop_hook_return() {
-    timed(|| {
-        for queue in [0, 4] {
-            let own = Own::default();
-            let (tx, rx) = mpsc::channel();
-            let (hooked, first) = (own.clone(), AtomicBool::new(true));
-            let builder = builder(1, queue).idle_timeout(ms(5));
-            let pool = own.build(builder.on_worker_stop(move |_| {
-                let Some(pool) = hooked.get() else { return };
-                if first.swap(false, Ordering::SeqCst) {
-                    let served = pool.serve(|| ()).map_err(Refused::without_closure);
-                    let _ = tx.send((served, ask(&pool)));
-                }
-            }));
-            ask(&pool).unwrap();
-            let (served, asked) = arrives("the stop hook's submissions", &rx);
-            match served {
-                Ok(()) => assert_eq!(queue, 4),
-                Err(refused) => {
-                    let why = refused.reason().as_str();
-                    assert!(["saturated", "on_worker"].contains(&why), "{why}");
-                    assert_eq!(queue, 0);
-                }
+    timed_each([0, 4], |queue| {
+        let own = Own::default();
+        let (tx, rx) = mpsc::channel();
+        let (hooked, first) = (own.clone(), AtomicBool::new(true));
+        let builder = builder(1, queue).idle_timeout(ms(5));
+        let pool = own.build(builder.on_worker_stop(move |_| {
+            let Some(pool) = hooked.get() else { return };
+            if first.swap(false, Ordering::SeqCst) {
+                let served = pool.serve(|| ()).map_err(Refused::without_closure);
+                let _ = tx.send((served, ask(&pool)));
             }
-            nested(Err(refused(asked)));
-            await_workers(&pool, 0);
-            let s = pool.stats();
-            check_at_rest(&pool, &s);
-            assert_eq!(s.completed, if queue == 0 { 1 } else { 2 }, "{s:?}");
-            assert_eq!(s.hook_panics, 0, "{s:?}");
+        }));
+        ask(&pool).unwrap();
+        let (served, asked) = arrives("the stop hook's submissions", &rx);
+        match served {
+            Ok(()) => assert_eq!(queue, 4),
+            Err(refused) => {
+                let why = refused.reason().as_str();
+                assert!(["saturated", "on_worker"].contains(&why), "{why}");
+                assert_eq!(queue, 0);
+            }
         }
+        nested(Err(refused(asked)));
+        await_workers(&pool, 0);
+        let ran = if queue == 0 { 1 } else { 2 };
+        assert_stats!(check_at_rest(&pool), completed: ran, hook_panics: 0);
     });
 }
 
@@ -230,35 +181,23 @@ fn law14_submissions_from_a_stop_hook_return() {
 #[test]
 fn law20_no_policy_waits_for_the_hook_of_a_surplus_worker() {
     timed(|| {
-        let hook = Gate::new();
-        let key = hook.key();
-        let builder = builder(2, 0).on_worker_stop(move |_| key.pass());
-        let pool = builder.build().expect("pool");
-        let _open = hook.opener();
-        let (stays, ends) = (Gate::new(), Gate::new());
-        must_serve(&pool, stays.task());
-        must_serve(&pool, ends.task());
-        stays.wait_entered(1);
-        ends.wait_entered(1);
+        let (pool, hook) = gated(2, 0, |b, gate| b.on_worker_stop(gate.hook()));
+        let (stays, ends) = (hold(&pool, 1), hold(&pool, 1));
         pool.set_limit(1).unwrap();
         thread::scope(|s| {
             let _openers = (hook.opener(), stays.opener(), ends.opener());
             // This call begins to wait before the hook runs, and waits while it runs.
-            let waits = s.spawn(|| {
-                let start = Instant::now();
-                saturated(pool.when_full(WhenFull::BlockFor(ms(1000))).serve(|| ()));
-                start.elapsed()
-            });
+            let briefly = pool.when_full(WhenFull::BlockFor(ms(1000)));
+            let waits = s.spawn(move || takes(ms(1000), || saturated(briefly.serve(|| ()))));
             wait_in_line(&pool, 1);
             ends.open();
             hook.wait_entered(1);
             saturated(pool.serve(|| ()));
-            let took = waits.join().unwrap();
-            assert!(took >= ms(1000), "{took:?}");
+            waits.join().unwrap();
             saturated(pool.when_full(WhenFull::BlockFor(ms(5))).serve(|| ()));
             assert_eq!((pool.limit(), pool.stats().workers), (1, 2));
         });
-        check_at_rest(&pool, &settle(&pool));
+        at_rest(&pool);
     });
 }
 
@@ -266,9 +205,9 @@ fn law20_no_policy_waits_for_the_hook_of_a_surplus_worker() {
 // Law 16: `around`
 // ---------------------------------------------------------------------------------------------
 
-/// Law 16: with any wrapper, each task runs once, at the latest right after the wrapper, and has its
-/// own outcome. The wrapper's panics count as those of a hook. The task's panic never unwinds into
-/// the wrapper, and a second call of its argument does nothing.
+/// Law 16: with any wrapper, each task runs once, at the latest right after the wrapper, and has
+/// its own outcome. The wrapper's panics count as those of a hook. The task's panic never unwinds
+/// into the wrapper, and a second call of its argument does nothing.
 #[test]
 fn law16_a_wrapper_loses_nothing() {
     type Wrapper = fn(&mut dyn FnMut());
@@ -297,44 +236,38 @@ fn law16_a_wrapper_loses_nothing() {
             &["wrapper", "task", "returned", "returned"],
         ),
     ];
-    timed(move || {
-        for (n, (wrapper, expected)) in wrappers.into_iter().enumerate() {
-            for queue in [0, 3] {
-                let log: Arc<Mutex<Vec<&str>>> = Arc::default();
-                let sink = Arc::clone(&log);
-                let pool = builder(1, queue)
-                    .around(|_| panic!("replaced: a hook set twice counts once"))
-                    .around(move |task| {
-                        let note = |what| sink.lock().unwrap().push(what);
-                        note("wrapper");
-                        wrapper(&mut || {
-                            task();
-                            note("returned");
-                        });
-                    })
-                    .build()
-                    .expect("pool");
-                let task = |end: fn()| {
-                    let log = Arc::clone(&log);
-                    move || {
-                        log.lock().unwrap().push("task");
-                        end();
-                    }
-                };
-                pool.do_with_deadline(task(|| ()), LONG).unwrap();
-                let fails = task(|| quiet_panic("task"));
-                let panic = panicked(pool.do_with_deadline(fails, Duration::MAX));
-                assert_eq!(panic.message().as_deref(), Some("task"));
-                (0..=queue).for_each(|_| must_serve(&pool, task(|| ())));
-                let s = settle(&pool);
-                assert_eq!(*log.lock().unwrap(), expected.repeat(3 + queue), "{n}");
-                let tasks = 3 + queue as u64;
-                assert_eq!((s.completed, s.panicked), (tasks - 1, 1), "{s:?}");
-                assert_eq!(s.hook_panics, if n < 3 { 0 } else { tasks }, "{s:?}");
-                assert_eq!(s.spawned, 1, "{s:?}");
-                check_at_rest(&pool, &s);
+    let cases = product(wrappers.into_iter().enumerate(), [0, 3]);
+    timed_each(cases, |((n, (wrapper, expected)), queue)| {
+        let log: Arc<Mutex<Vec<&str>>> = Arc::default();
+        let sink = Arc::clone(&log);
+        let pool = pool_with(1, queue, |b| {
+            let b = b.around(|_| panic!("replaced: a hook set twice counts once"));
+            b.around(move |task| {
+                let note = |what| sink.lock().unwrap().push(what);
+                note("wrapper");
+                wrapper(&mut || {
+                    task();
+                    note("returned");
+                });
+            })
+        });
+        let task = |end: fn()| {
+            let log = Arc::clone(&log);
+            move || {
+                log.lock().unwrap().push("task");
+                end();
             }
-        }
+        };
+        pool.do_with_deadline(task(|| ()), LONG).unwrap();
+        let fails = task(|| quiet_panic("task"));
+        let panic = panicked(pool.do_with_deadline(fails, Duration::MAX));
+        assert_eq!(panic.message().as_deref(), Some("task"));
+        (0..=queue).for_each(|_| must_serve(&pool, task(|| ())));
+        let s = at_rest(&pool);
+        assert_eq!(*log.lock().unwrap(), expected.repeat(3 + queue));
+        let tasks = 3 + queue as u64;
+        assert_stats!(s, completed: tasks - 1, panicked: 1, spawned: 1);
+        assert_stats!(s, hook_panics: if n < 3 { 0 } else { tasks });
     });
 }
 
@@ -349,12 +282,13 @@ fn law16_task_functions_work_in_the_wrapper() {
     }
     timed(|| {
         let (tx, looks) = mpsc::sync_channel(2);
-        let builder = builder(1, 0).around(move |task| {
-            tx.send(look()).unwrap();
-            task();
-            tx.send(look()).unwrap();
+        let pool = pool_with(1, 0, |b| {
+            b.around(move |task| {
+                tx.send(look()).unwrap();
+                task();
+                tx.send(look()).unwrap();
+            })
         });
-        let pool = builder.build().expect("pool");
         for (label, d) in [("brief", LONG), ("far", Duration::MAX)] {
             let inside = pool.labeled(label).do_with_deadline(look, d).unwrap();
             assert_eq!((inside.0, inside.1), (Some(label), Some(0)));

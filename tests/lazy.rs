@@ -2,12 +2,10 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use common::gates::*;
 use common::*;
 use lazypool::{task, Pool, Shutdown};
 
@@ -15,29 +13,24 @@ use lazypool::{task, Pool, Shutdown};
 /// are allowed, even if its tasks panic or its calls come from several threads.
 #[test]
 fn law05_a_sequential_caller_uses_one_worker() {
-    timed(|| {
-        for queue in [0, 16] {
-            let pool = pool(8, queue);
-            let s = pool.stats();
-            assert_eq!((s.workers, s.spawned), (0, 0), "{s:?}");
-            let call = || pool.do_with_deadline(|| (), Duration::MAX).unwrap();
-            for i in 0..rounds(2000) {
-                match i % 20 {
-                    0 => thread::scope(|s| s.spawn(call).join().unwrap()),
-                    1..8 => {
-                        panicked(pool.do_with_deadline(|| quiet_panic("on purpose"), LONG));
-                    }
-                    8 => {
-                        must_serve(&pool, || ());
-                        settle(&pool);
-                    }
-                    _ => call(),
+    timed_each([0, 16], |queue| {
+        let pool = pool(8, queue);
+        assert_stats!(pool.stats(), workers: 0, spawned: 0);
+        let call = || pool.do_with_deadline(|| (), Duration::MAX).unwrap();
+        for i in 0..rounds(2000) {
+            match i % 20 {
+                0 => thread::scope(|s| s.spawn(call).join().unwrap()),
+                1..8 => {
+                    panicked(pool.do_with_deadline(|| quiet_panic("on purpose"), LONG));
                 }
+                8 => {
+                    must_serve(&pool, || ());
+                    settle(&pool);
+                }
+                _ => call(),
             }
-            let s = pool.stats();
-            assert_eq!((s.spawned, s.workers, s.peak_workers), (1, 1, 1), "{s:?}");
-            assert_eq!((s.idle, s.running), (1, 0), "{s:?}");
         }
+        assert_stats!(pool.stats(), spawned: 1, workers: 1, peak_workers: 1, idle: 1, running: 0);
     });
 }
 
@@ -45,15 +38,13 @@ fn law05_a_sequential_caller_uses_one_worker() {
 /// holds even if the pool has a queue, at which that worker looks after each call.
 #[test]
 fn law05_a_sequential_caller_on_a_worker_uses_one_more() {
-    timed(|| {
-        for queue in [0, 4] {
-            let pool = Arc::new(pool(8, queue));
-            let all = on_worker(&pool, |pool| {
-                (0..rounds(1000)).all(|_| pool.do_with_deadline(|| (), Duration::MAX).is_ok())
-            });
-            assert!(all);
-            assert_eq!(settle(&pool).spawned, 2, "queue {queue}");
-        }
+    timed_each([0, 4], |queue| {
+        let pool = Arc::new(pool(8, queue));
+        let all = on_worker(&pool, |pool| {
+            (0..rounds(1000)).all(|_| pool.do_with_deadline(|| (), Duration::MAX).is_ok())
+        });
+        assert!(all);
+        assert_eq!(settle(&pool).spawned, 2, "queue {queue}");
     });
 }
 
@@ -67,8 +58,7 @@ fn law05_a_thread_before_the_queue() {
             must_serve(&pool, gate.task());
             // The queue has room for all tasks; nevertheless each gets a thread.
             gate.wait_entered(i);
-            let s = pool.stats();
-            assert_eq!((s.spawned, s.running, s.queued), (i as u64, i, 0), "{s:?}");
+            assert_stats!(pool.stats(), spawned: i as u64, running: i, queued: 0);
         }
         for i in 1..=10 {
             must_serve(&pool, gate.task());
@@ -85,31 +75,27 @@ fn law05_a_thread_before_the_queue() {
 /// `n` tasks, submitted one after the other or all at once.
 #[test]
 fn law05_idle_workers_before_a_thread() {
-    timed(|| {
-        for queue in [0, 8, 64] {
-            let pool = pool(9, queue);
-            for round in 0..rounds(150) {
-                let gate = Gate::new();
-                let at_once = Barrier::new(if round % 2 == 0 { 1 } else { 4 });
-                let serve = || {
-                    at_once.wait();
-                    must_serve(&pool, gate.task());
-                };
-                thread::scope(|s| match round % 2 {
-                    0 => (0..4).for_each(|_| serve()),
-                    _ => (0..4).for_each(|_| drop(s.spawn(serve))),
-                });
-                gate.wait_entered(4);
-                let s = pool.stats();
-                assert_eq!(s.spawned, 4, "round {round}, queue {queue}: {s:?}");
-                gate.open();
-                assert_eq!(settle(&pool).idle, 4);
-            }
+    timed_each([0, 8, 64], |queue| {
+        let pool = pool(9, queue);
+        for round in 0..rounds(150) {
             let gate = Gate::new();
-            (0..5).for_each(|_| must_serve(&pool, gate.task()));
-            gate.wait_entered(5);
-            assert_eq!(pool.stats().spawned, 5);
+            let at_once = Barrier::new(if round % 2 == 0 { 1 } else { 4 });
+            let serve = || {
+                at_once.wait();
+                must_serve(&pool, gate.task());
+            };
+            thread::scope(|s| match round % 2 {
+                0 => (0..4).for_each(|_| serve()),
+                _ => (0..4).for_each(|_| drop(s.spawn(serve))),
+            });
+            gate.wait_entered(4);
+            let s = pool.stats();
+            assert_eq!(s.spawned, 4, "round {round}, queue {queue}: {s:?}");
+            gate.open();
+            assert_eq!(settle(&pool).idle, 4);
         }
+        let _gate = hold(&pool, 5);
+        assert_eq!(pool.stats().spawned, 5);
     });
 }
 
@@ -117,37 +103,31 @@ fn law05_idle_workers_before_a_thread() {
 /// wake-up is lost, and one free worker is enough.
 #[test]
 fn law05_no_queued_task_is_forgotten() {
-    timed(|| {
-        for (max, occupied, idle) in [
-            (1, 0, Duration::MAX),
-            (2, 0, Duration::MAX),
-            (2, 0, ms(1)),
-            (3, 2, Duration::MAX),
-        ] {
-            let pool = builder(max, 4).idle_timeout(idle).build().expect("pool");
-            let gate = Gate::new();
-            (0..occupied).for_each(|_| must_serve(&pool, gate.task()));
-            gate.wait_entered(occupied);
-            let ran = Arc::new(AtomicU64::new(0));
-            let mut rng = Rng::new(max as u64);
-            let mut served = 0;
-            for _ in 0..rounds(3000) {
-                // A few tasks at a time, around the moments at which workers go to sleep.
-                for _ in 0..=rng.below(3) {
-                    let ran = Arc::clone(&ran);
-                    let work = Duration::from_micros(rng.below(8));
-                    let outcome = pool.serve(move || {
-                        spin(work);
-                        ran.fetch_add(1, Ordering::SeqCst);
-                    });
-                    served += u64::from(outcome.is_ok());
-                    spin(Duration::from_micros(rng.below(12)));
-                }
-                wait_until("queued tasks to run", || {
-                    ran.load(Ordering::SeqCst) == served
+    let cases = [
+        (1, 0, Duration::MAX),
+        (2, 0, Duration::MAX),
+        (2, 0, ms(1)),
+        (3, 2, Duration::MAX),
+    ];
+    timed_each(cases, |(max, occupied, idle)| {
+        let pool = pool_with(max, 4, |b| b.idle_timeout(idle));
+        let _gate = hold(&pool, occupied);
+        let ran = Tally::default();
+        let mut rng = Rng::new(max as u64);
+        let mut served = 0;
+        for _ in 0..rounds(3000) {
+            // A few tasks at a time, around the moments at which workers go to sleep.
+            for _ in 0..=rng.below(3) {
+                let (run, work) = (ran.task(), Duration::from_micros(rng.below(8)));
+                let outcome = pool.serve(move || {
+                    spin(work);
+                    run();
                 });
-                spin(Duration::from_micros(rng.below(30)));
+                served += u64::from(outcome.is_ok());
+                spin(Duration::from_micros(rng.below(12)));
             }
+            wait_until("queued tasks to run", || ran.get() == served);
+            spin(Duration::from_micros(rng.below(30)));
         }
     });
 }
@@ -156,41 +136,40 @@ fn law05_no_queued_task_is_forgotten() {
 /// They take the first tasks, and no other thread is started.
 #[test]
 fn law05_workers_started_by_build_take_the_first_tasks() {
-    timed(|| {
-        // A queue of 64 has space to spare, so a task for an idle worker may be queued.
-        for (max, queue) in [(8, 0), (8, 4), (8, 64), (2, 0), (2, 4), (2, 64)] {
-            let (hook_gate, ended) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
-            let (key, ends) = (hook_gate.key(), Arc::clone(&ended));
-            let builder = builder(max, queue).min_workers(2);
-            let builder = builder.on_worker_start(move |_| {
-                key.pass();
-                thread::sleep(ms(5));
-                ends.fetch_add(1, Ordering::SeqCst);
+    // A queue of 64 has space to spare, so a task for an idle worker may be queued.
+    timed_each(product([8, 2], [0, 4, 64]), |(max, queue)| {
+        let (hook_gate, ended) = (Gate::new(), Tally::default());
+        let (key, ends) = (hook_gate.key(), ended.clone());
+        let building = thread::spawn(move || {
+            let pool = pool_with(max, queue, |b| {
+                b.min_workers(2).on_worker_start(move |_| {
+                    key.pass();
+                    thread::sleep(ms(5));
+                    ends.add(1);
+                })
             });
-            let building = thread::spawn(move || {
-                let pool = builder.build().expect("pool");
-                (ended.load(Ordering::SeqCst), pool.stats(), pool)
+            (ended.get(), pool.stats(), pool)
+        });
+        hook_gate.wait_entered(2);
+        assert!(!building.is_finished(), "the start hooks are not over");
+        hook_gate.open();
+        let (ended, s, pool) = building.join().expect("a pool");
+        assert_eq!(ended, 2);
+        assert_stats!(s, spawned: 2, workers: 2, idle: 2);
+        assert_eq!(pool.workers().len(), 2);
+        let gate = Gate::new();
+        let (tx, rx) = mpsc::channel();
+        for _ in 0..2 {
+            let (tx, wait) = (tx.clone(), gate.task());
+            must_serve(&pool, move || {
+                tx.send(task::slot()).unwrap();
+                wait();
             });
-            hook_gate.wait_entered(2);
-            assert!(!building.is_finished(), "the start hooks are not over");
-            hook_gate.open();
-            let (ended, s, pool) = building.join().expect("a pool");
-            assert_eq!((ended, s.spawned, s.workers, s.idle), (2, 2, 2, 2), "{s:?}");
-            assert_eq!(pool.workers().len(), 2);
-            let gate = Gate::new();
-            let (tx, rx) = mpsc::channel();
-            for _ in 0..2 {
-                let (tx, wait) = (tx.clone(), gate.task());
-                must_serve(&pool, move || {
-                    tx.send(task::slot()).unwrap();
-                    wait();
-                });
-            }
-            let mut slots = [0, 1].map(|_| arrives("a task's slot", &rx));
-            slots.sort();
-            assert_eq!(slots, [Some(0), Some(1)]);
-            assert_eq!(pool.stats().spawned, 2);
         }
+        let mut slots = [0, 1].map(|_| arrives("a task's slot", &rx));
+        slots.sort();
+        assert_eq!(slots, [Some(0), Some(1)]);
+        assert_eq!(pool.stats().spawned, 2);
     });
 }
 
@@ -198,14 +177,9 @@ fn law05_workers_started_by_build_take_the_first_tasks() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law05_no_thread_before_the_first_task() {
-    isolated("law05_no_thread_before_the_first_task", || {
+    isolated(|| {
         let before = os::thread_total();
-        let build = |n| {
-            builder(n, n % 3)
-                .idle_timeout(ms(50))
-                .build()
-                .expect("pool")
-        };
+        let build = |n| pool_with(n, n % 3, |b| b.idle_timeout(ms(50)));
         let pools: Vec<Pool> = (1..=20).map(build).collect();
         for pool in &pools {
             let seen = (pool.stats(), pool.workers());
@@ -215,7 +189,7 @@ fn law05_no_thread_before_the_first_task() {
         }
         thread::sleep(ms(150));
         assert_eq!(os::thread_total(), before, "threads without a task");
-        let busy = builder(8, 0).min_workers(3).build().expect("pool");
+        let busy = pool_with(8, 0, |b| b.min_workers(3));
         thread::sleep(ms(50));
         assert_eq!(os::thread_total(), before + 3);
         drop(busy);

@@ -8,60 +8,50 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{DeadlineError, Pool, Shutdown, WhenFull};
+use lazypool::{Pool, Shutdown, WhenFull};
 
 /// Never more than `max_workers` closures run at once, whichever threads submit them and in
 /// whichever way, with abandoned tasks, panics and retirement in between. See ants 374, 26, 154.
 #[test]
 fn law04_never_more_than_max_workers_at_once() {
-    timed(|| {
-        for (max, queue, idle, policy) in [
-            (1, 0, Duration::MAX, WhenFull::Refuse),
-            (1, 0, Duration::ZERO, WhenFull::Refuse),
-            (1, 0, ms(1), WhenFull::Block),
-            (1, 4, ms(1), WhenFull::Refuse),
-            (3, 6, ms(1), WhenFull::Refuse),
-        ] {
-            let pool = pool_with(max, queue, |b| b.idle_timeout(idle).when_full(policy));
-            let gauge = Arc::new(Gauge::default());
-            thread::scope(|s| {
-                for seed in 0..10 {
-                    let (pool, gauge) = (&pool, &gauge);
-                    s.spawn(move || {
-                        let mut rng = Rng::new(seed);
-                        for _ in 0..rounds(150) {
-                            let gauge = Arc::clone(gauge);
-                            let (work, fails) = (rng.below(40), rng.below(8) == 0);
-                            let task = move || {
-                                let _inside = gauge.enter();
-                                spin(Duration::from_micros(work));
-                                if fails {
-                                    quiet_panic("meant");
-                                }
-                            };
-                            // Many callers leave before their task ends.
-                            let d = Duration::from_micros(rng.below(100));
-                            match rng.below(2) {
-                                0 => drop(pool.serve(task)),
-                                _ => drop(pool.do_with_deadline(task, d)),
-                            }
-                            if rng.below(16) == 0 {
-                                thread::sleep(Duration::from_micros(rng.below(2000)));
-                            }
-                        }
-                    });
+    let cases = [
+        (1, 0, Duration::MAX, WhenFull::Refuse),
+        (1, 0, Duration::ZERO, WhenFull::Refuse),
+        (1, 0, ms(1), WhenFull::Block),
+        (1, 4, ms(1), WhenFull::Refuse),
+        (3, 6, ms(1), WhenFull::Refuse),
+    ];
+    timed_each(cases, |(max, queue, idle, policy)| {
+        let pool = pool_with(max, queue, |b| b.idle_timeout(idle).when_full(policy));
+        let gauge = Arc::new(Gauge::default());
+        on_threads(10, |_, mut rng| {
+            for _ in 0..rounds(150) {
+                let gauge = Arc::clone(&gauge);
+                let (work, fails) = (rng.below(40), rng.below(8) == 0);
+                let task = move || {
+                    let _inside = gauge.enter();
+                    spin(Duration::from_micros(work));
+                    if fails {
+                        quiet_panic("meant");
+                    }
+                };
+                // Many callers leave before their task ends.
+                let d = Duration::from_micros(rng.below(100));
+                match rng.below(2) {
+                    0 => drop(pool.serve(task)),
+                    _ => drop(pool.do_with_deadline(task, d)),
                 }
-            });
-            settle(&pool);
-            assert!(
-                gauge.most() <= max,
-                "{} at once, {max} allowed",
-                gauge.most()
-            );
-            assert!(pool.stats().peak_workers <= max);
-            if policy == WhenFull::Refuse {
-                assert_cap_usable(&pool);
+                if rng.below(16) == 0 {
+                    thread::sleep(Duration::from_micros(rng.below(2000)));
+                }
             }
+        });
+        settle(&pool);
+        let most = gauge.most();
+        assert!(most <= max, "{most} at once, {max} allowed");
+        assert!(pool.stats().peak_workers <= max);
+        if policy == WhenFull::Refuse {
+            assert_cap_usable(&pool);
         }
     });
 }
@@ -96,7 +86,7 @@ fn law03_law04_abandoned_tasks_occupy_their_workers() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law04_no_thread_beyond_workers() {
-    isolated("law04_no_thread_beyond_workers", || {
+    isolated(|| {
         let before = os::thread_total();
         for (max, queue, policy) in [
             (1, 0, WhenFull::Refuse),
@@ -153,24 +143,21 @@ fn law04_limits_out_of_bounds() {
 /// Laws 1 and 4: admission counts with the limit, both before any worker exists and afterwards.
 #[test]
 fn law04_admission_counts_with_the_limit() {
-    timed(|| {
-        for queue in [0, 2] {
-            let pool = pool(4, queue);
-            for limit in [2, 1, 4, 3] {
-                pool.set_limit(limit).expect("limit");
-                wait_until("surplus workers to end", || pool.stats().workers <= limit);
-                let gate = Gate::new();
-                for n in 0..limit + queue {
-                    assert!(pool.serve(gate.task()).is_ok(), "task {n} of limit {limit}");
-                }
-                saturated(pool.serve(gate.task()));
-                gate.wait_entered(limit);
-                let stats = pool.stats();
-                assert_eq!((stats.running, stats.queued), (limit, queue), "{stats:?}");
-                assert!(stats.workers <= limit, "{stats:?}");
-                gate.open();
-                at_rest(&pool);
+    timed_each([0, 2], |queue| {
+        let pool = pool(4, queue);
+        for limit in [2, 1, 4, 3] {
+            pool.set_limit(limit).expect("limit");
+            wait_until("surplus workers to end", || pool.stats().workers <= limit);
+            let gate = Gate::new();
+            for n in 0..limit + queue {
+                assert!(pool.serve(gate.task()).is_ok(), "task {n} of limit {limit}");
             }
+            saturated(pool.serve(gate.task()));
+            gate.wait_entered(limit);
+            let stats = assert_stats!(pool.stats(), running: limit, queued: queue);
+            assert!(stats.workers <= limit, "{stats:?}");
+            gate.open();
+            at_rest(&pool);
         }
     });
 }
@@ -206,11 +193,9 @@ fn law04_occupied_surplus_workers_end_after_their_task() {
         wait_until("the other tasks to go on", || second.entered() == 2);
         thread::sleep(ms(20));
         assert_eq!(second.entered(), 2);
-        let stats = pool.stats();
-        assert_eq!((stats.running, stats.queued), (2, 6), "{stats:?}");
+        assert_stats!(pool.stats(), running: 2, queued: 6);
         second.open();
-        let stats = at_rest(&pool);
-        assert_eq!((stats.completed, stats.retired), (12, 2), "{stats:?}");
+        assert_stats!(at_rest(&pool), completed: 12, retired: 2);
     });
 }
 
@@ -220,11 +205,11 @@ fn law04_raising_the_limit_makes_room() {
     timed(|| {
         let pool = Arc::new(pool(3, 1));
         pool.set_limit(1).expect("limit");
-        let gate = Gate::new();
-        occupy(&pool, &gate, 1);
+        let gate = hold(&pool, 1);
         must_serve(&pool, gate.task());
-        let (its, task) = (Arc::clone(&pool), gate.task());
-        let blocked = thread::spawn(move || its.when_full(WhenFull::Block).serve(task).is_ok());
+        let task = gate.task();
+        let serve = |pool: &Pool| pool.when_full(WhenFull::Block).serve(task).is_ok();
+        let blocked = beside(&pool, serve);
         wait_in_line(&pool, 1);
         pool.set_limit(3).expect("limit");
         assert!(blocked.join().expect("no panic"));
@@ -267,43 +252,24 @@ fn law05_a_limit_set_again_starts_no_thread() {
 /// after its hook, without a task, and the idle one stays. Formerly, the idle one was told to end.
 #[test]
 fn law04_a_worker_in_its_start_hook_ends_before_an_idle_one() {
-    timed(|| {
-        for queue in [0, 4] {
-            let hook = Gate::new();
-            let key = hook.key();
-            let pool = Pool::builder()
-                .max_workers(2)
-                .queue_capacity(queue)
-                .idle_timeout(Duration::MAX)
-                .on_worker_start(move |slot| {
-                    if slot == 1 {
-                        key.pass();
-                    }
-                })
-                .build()
-                .expect("pool");
-            let _open = hook.opener();
-            let gate = Gate::new();
-            must_serve(&pool, gate.task());
-            gate.wait_entered(1);
-            // The second worker is started for a call that leaves before the hook is over.
-            let left = pool.do_with_deadline(|| (), ms(10));
-            assert!(matches!(left, Err(DeadlineError::Expired(_))), "{left:?}");
-            hook.wait_entered(1);
-            gate.open();
-            wait_until("an idle worker", || pool.stats().idle == 1);
-            pool.set_limit(1).expect("limit");
-            let s = pool.stats();
-            assert_eq!((s.workers, s.idle), (2, 1), "{s:?}");
-            // These tasks run at once, while the hook lasts.
-            for _ in 0..3 {
-                let slot = pool.do_with_deadline(lazypool::task::slot, LONG);
-                assert_eq!(slot.expect("idle"), Some(0));
-            }
-            hook.open();
-            wait_until("the other worker to end", || pool.stats().workers == 1);
-            assert_eq!(pool.workers()[0].slot, 0);
-            check_at_rest(&pool, &settle(&pool));
+    timed_each([0, 4], |queue| {
+        let (pool, hook) = gated(2, queue, |b, gate| b.on_worker_start(gate.hook_of(1)));
+        let gate = hold(&pool, 1);
+        // The second worker is started for a call that leaves before the hook is over.
+        is_expired(pool.do_with_deadline(|| (), ms(10)));
+        hook.wait_entered(1);
+        gate.open();
+        wait_until("an idle worker", || pool.stats().idle == 1);
+        pool.set_limit(1).expect("limit");
+        assert_stats!(pool.stats(), workers: 2, idle: 1);
+        // These tasks run at once, while the hook lasts.
+        for _ in 0..3 {
+            let slot = pool.do_with_deadline(lazypool::task::slot, LONG);
+            assert_eq!(slot.expect("idle"), Some(0));
         }
+        hook.open();
+        await_workers(&pool, 1);
+        assert_eq!(pool.workers()[0].slot, 0);
+        at_rest(&pool);
     });
 }

@@ -7,7 +7,6 @@ use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use common::futures::{block_on, poll, value_of};
 use common::*;
 use lazypool::{Group, Shutdown, WhenFull};
 
@@ -40,10 +39,8 @@ fn law14_a_limit_of_zero_refuses_all() {
                 group.wait();
             }
         }
-        let stats = pool.stats();
-        assert_eq!((stats.accepted, stats.refused), (0, 6 * 4));
-        assert_eq!(stats.refusals.group_full, 6 * 4, "{stats:?}");
-        assert_eq!(stats.workers, 0, "no thread was started for them");
+        let s = assert_stats!(pool.stats(), accepted: 0, refused: 24, refusals.group_full: 24);
+        assert_eq!(s.workers, 0, "no thread was started for them");
     });
 }
 
@@ -51,45 +48,42 @@ fn law14_a_limit_of_zero_refuses_all() {
 /// for others, and each task that ends makes room for one.
 #[test]
 fn law14_a_limit_is_exact() {
-    timed(|| {
-        for policy in POLICIES {
-            let (gate, next) = (Gate::new(), Gate::new());
-            let pool = pool(2, 8);
-            let group = pool.when_full(policy).limited_group(3);
-            (0..2).for_each(|_| must_serve_in(&group, gate.task()));
-            gate.wait_entered(2);
-            let queued = must_await(group.awaitable(), next.task());
-            assert_eq!((reason_of(&group), group.pending()), ("group_full", 3));
-            must_serve(&pool, || ());
-            must_serve_in(&pool.limited_group(1), || ());
-            drop(queued);
-            assert_eq!((group.pending(), group.discarded()), (2, 1));
-            must_serve_in(&group, || ());
-            assert_eq!(reason_of(&group), "group_full");
-            gate.open();
-            group.wait();
-            assert_eq!(group.completed(), 3);
-            assert_eq!(at_rest(&pool).refusals.group_full, 6);
-        }
+    timed_each(POLICIES, |policy| {
+        let (gate, next) = (Gate::new(), Gate::new());
+        let pool = pool(2, 8);
+        let group = pool.when_full(policy).limited_group(3);
+        (0..2).for_each(|_| must_serve_in(&group, gate.task()));
+        gate.wait_entered(2);
+        let queued = must_await(group.awaitable(), next.task());
+        assert_eq!((reason_of(&group), group.pending()), ("group_full", 3));
+        must_serve(&pool, || ());
+        must_serve_in(&pool.limited_group(1), || ());
+        drop(queued);
+        assert_eq!((group.pending(), group.discarded()), (2, 1));
+        must_serve_in(&group, || ());
+        assert_eq!(reason_of(&group), "group_full");
+        gate.open();
+        group.wait();
+        assert_eq!(group.completed(), 3);
+        assert_eq!(at_rest(&pool).refusals.group_full, 6);
     });
 }
 
-/// Law 21: a thread that has a task's value finds the task counted, and its place in the group free.
+/// Law 21: a thread that has a task's value finds the task counted, and its place in the group
+/// free.
 #[test]
 fn law21_a_place_is_free_once_the_value_is_there() {
-    timed(|| {
-        for queue in [0, 4] {
-            let pool = pool(1, queue);
-            let group = pool.limited_group(1);
-            for n in 0..rounds(300) {
-                let handle = must_await(group.awaitable(), move || n);
-                assert_eq!(handle.join().unwrap(), n);
-                assert_eq!(group.pending(), 0);
-                assert_eq!(value_of(group.awaitable().serve_async(move || n)), n);
-                assert_eq!(group.completed(), 2 * n as usize + 2);
-            }
-            assert_eq!(pool.stats().refused, 0);
+    timed_each([0, 4], |queue| {
+        let pool = pool(1, queue);
+        let group = pool.limited_group(1);
+        for n in 0..rounds(300) {
+            let handle = must_await(group.awaitable(), move || n);
+            assert_eq!(handle.join().unwrap(), n);
+            assert_eq!(group.pending(), 0);
+            assert_eq!(value_of(group.awaitable().serve_async(move || n)), n);
+            assert_eq!(group.completed(), 2 * n as usize + 2);
         }
+        assert_eq!(pool.stats().refused, 0);
     });
 }
 
@@ -104,8 +98,7 @@ fn law14_every_end_makes_room() {
             must_serve_in(&group, end);
             group.wait();
         }
-        let gate = Gate::new();
-        occupy(&pool, &gate, 1);
+        let gate = hold(&pool, 1);
         let late = pool.with_deadline(ms(1)).limited_group(1);
         must_serve_in(&late, || unreachable!("too late"));
         assert_eq!(reason_of(&late), "group_full");
@@ -127,14 +120,12 @@ fn law22_a_task_in_line_counts() {
         let waits = group.clone();
         let blocked = thread::spawn(move || must_serve_in(&waits, || ()));
         wait_in_line(&pool, 1);
-        let mut future = group.awaitable().serve_async(|| 7);
-        assert!(poll(&mut future, Waker::noop()).is_pending());
+        let future = pending(group.awaitable().serve_async(|| 7), Waker::noop());
         assert_eq!((group.pending(), pool.stats().waiting), (2, 2));
         assert_eq!(reason_of(&group), "group_full");
         drop(future);
         assert_eq!((group.pending(), pool.stats().waiting), (1, 1));
-        let mut future = group.awaitable().serve_async(|| 8);
-        assert!(poll(&mut future, Waker::noop()).is_pending());
+        let future = pending(group.awaitable().serve_async(|| 8), Waker::noop());
         gate.open();
         blocked.join().unwrap();
         assert_eq!(value_of(future), 8);

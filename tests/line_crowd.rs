@@ -10,7 +10,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use common::futures::{block_on, counted, poll, Count};
 use common::*;
 use lazypool::{Group, Handle, Pool, Refused, ServeAsync, Shutdown, WhenFull};
 
@@ -60,17 +59,11 @@ impl Crowd {
                     served.map_err(Refused::without_closure)
                 };
                 let builder = thread::Builder::new().stack_size(128 * 1024);
-                crowd
-                    .threads
-                    .push((id, builder.spawn(serve).expect("a thread")));
+                let thread = builder.spawn(serve).expect("a thread");
+                crowd.threads.push((id, thread));
             } else {
-                let on = if id % 2 == 0 {
-                    group.awaitable()
-                } else {
-                    its.awaitable()
-                };
-                let mut future = on.serve_async(task);
-                assert!(poll(&mut future, &waker).is_pending());
+                let on = [group.awaitable(), its.awaitable()][id % 2];
+                let future = pending(on.serve_async(task), &waker);
                 crowd.futures.push((id, future));
             }
             wait_in_line(pool, id + 1);
@@ -108,14 +101,12 @@ fn law20_a_crowd_is_served_in_order() {
         // The last waker may still be about to be called.
         wait_until("all wakers to be called", || crowd.count.woken() == FUTURES);
         assert!(crowd.answers().iter().all(|(_, answer)| answer.is_ok()));
-        let stats = settle(&pool);
-        assert_eq!((stats.waiting, stats.refused), (0, 0));
-        assert_eq!(stats.completed, 1 + ALL as u64);
+        assert_stats!(settle(&pool), waiting: 0, refused: 0, completed: 1 + ALL as u64);
     });
 }
 
-/// A shutdown answers all submissions in line at once, while the worker is still busy. None of their
-/// tasks runs.
+/// A shutdown answers all submissions in line at once, while the worker is still busy. None of
+/// their tasks runs.
 #[test]
 fn law20_a_shutdown_answers_a_crowd() {
     timed(|| {
@@ -124,16 +115,13 @@ fn law20_a_shutdown_answers_a_crowd() {
         let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
         assert_eq!(report.stragglers.len(), 1);
         assert_eq!((pool.stats().waiting, crowd.count.woken()), (0, FUTURES));
-        assert!(crowd
-            .answers()
-            .into_iter()
-            .all(|(_, answer)| reason(answer) == "closed"));
-        let ledger = &crowd.ledger;
-        assert!((0..ALL).all(|id| (ledger.runs(id), ledger.drops(id)) == (0, 1)));
+        let mut answers = crowd.answers().into_iter();
+        assert!(answers.all(|(_, answer)| reason(answer) == "closed"));
+        crowd.ledger.assert_none_ran();
         assert_eq!(pool.stats().refusals.closed, ALL as u64);
         gate.open();
         assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
-        check_at_rest(&pool, &pool.stats());
+        check_at_rest(&pool);
     });
 }
 
@@ -180,10 +168,8 @@ impl Wake for Chain {
             let Poll::Ready(served) = future.as_mut().poll(&mut Context::from_waker(&waker)) else {
                 return;
             };
-            self.served
-                .lock()
-                .unwrap()
-                .push(served.expect("the pool is open"));
+            let handle = served.expect("the pool is open");
+            self.served.lock().unwrap().push(handle);
             let mut left = self.left.lock().unwrap();
             *left -= 1;
             let next = || Box::pin(self.pool.awaitable().serve_async(nothing as fn()));
@@ -217,9 +203,8 @@ fn law22_wakers_that_submit_are_not_nested() {
         assert_eq!(pool.stats().waiting, CHAINS);
         // All space at once. The first round of wakers submits the second round.
         filling.cancel();
-        wait_until("both rounds to be accepted", || {
-            served.lock().unwrap().len() == 2 * CHAINS
-        });
+        let accepted = || served.lock().unwrap().len();
+        wait_until("both rounds to be accepted", || accepted() == 2 * CHAINS);
         gate.open();
         for handle in std::mem::take(&mut *served.lock().unwrap()) {
             handle.join().unwrap();

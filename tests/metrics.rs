@@ -345,7 +345,8 @@ fn tasks_are_timed_by_label() {
     });
 }
 
-/// There may be any number of labels. From the 65th on, a label's metric is looked up for each task.
+/// There may be any number of labels. From the 65th on, a label's metric is looked up for each
+/// task.
 #[test]
 fn labels_do_not_run_out() {
     timed(|| {
@@ -375,21 +376,14 @@ fn a_recorder_may_come_late() {
 /// Law 7 for recorders: their panics change no task's outcome and count as panics of hooks.
 #[test]
 fn law07_a_recorders_panic_is_contained() {
-    timed(|| {
-        for name in ["bomb-at-register", "bomb-at-record"] {
-            let pool = named(name, 1, 8, |b| b);
-            for n in 0..5 {
-                assert_eq!(pool.do_with_deadline(move || n, LONG).unwrap(), n);
-            }
-            must_serve(&pool, || quiet_panic("on purpose"));
-            let s = settle(&pool);
-            assert_eq!(
-                (s.completed, s.panicked, s.hook_panics),
-                (5, 1, 6),
-                "{name}"
-            );
-            assert_eq!(s.spawned, 1, "{name}: the same worker all along");
+    timed_each(["bomb-at-register", "bomb-at-record"], |name| {
+        let pool = named(name, 1, 8, |b| b);
+        for n in 0..5 {
+            assert_eq!(pool.do_with_deadline(move || n, LONG).unwrap(), n);
         }
+        must_serve(&pool, || quiet_panic("on purpose"));
+        let s = assert_stats!(settle(&pool), completed: 5, panicked: 1, hook_panics: 6);
+        assert_eq!(s.spawned, 1, "the same worker all along");
     });
 }
 

@@ -1,22 +1,22 @@
-//! A pool's own threads: a shutdown or drop on one of them, which does not wait, and their ends with
-//! thread-local destructors. Laws 1, 3, 4, 6 and 10.
+//! A pool's own threads: a shutdown or drop on one of them, which does not wait, and their ends
+//! with thread-local destructors. Laws 1, 3, 4, 6 and 10.
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::Duration;
 
-use common::gates::*;
 use common::*;
 use lazypool::{task, Pool, Refused, Shutdown, ShutdownReport};
 
 fn retiring(max: usize, queue: usize) -> Pool {
-    let builder = builder(max, queue).idle_timeout(ms(5));
-    // A failing test must not hang as it drops its pool.
-    let builder = builder.shutdown_on_drop(Shutdown::Discard, Duration::ZERO);
-    builder.thread_name("ends").build().expect("pool")
+    pool_with(max, queue, |b| {
+        let b = b.idle_timeout(ms(5)).thread_name("ends");
+        // A failing test must not hang as it drops its pool.
+        b.shutdown_on_drop(Shutdown::Discard, Duration::ZERO)
+    })
 }
 
 fn drain(pool: &Pool) -> ShutdownReport {
@@ -34,36 +34,30 @@ fn leave(pool: &Pool, f: impl FnOnce() + Send + 'static) {
 /// worker is among the stragglers. See pond 49.
 #[test]
 fn law10_a_shutdown_inside_a_task() {
-    timed(|| {
-        for mode in MODES {
-            for queue in [0, 3] {
-                let pool = Arc::new(pool(2, queue));
-                let gate = Gate::new();
-                must_serve(&pool, gate.task());
-                gate.wait_entered(1);
-                let ledger = Ledger::new(queue);
-                let books = ledger.clone();
-                let report = on_worker(&pool, move |pool| {
-                    (0..queue).for_each(|id| must_serve(pool, books.task(id)));
-                    // The other worker is held at the gate, so the call cannot wait for it.
-                    let report = pool.shutdown(mode, Duration::MAX);
-                    assert!(pool.is_closed());
-                    assert!(pool.serve(|| ()).unwrap_err().is_closed());
-                    let own = task::slot().unwrap();
-                    assert!(report.stragglers.iter().any(|w| w.slot == own && w.busy));
-                    assert_eq!(task::is_cancelled(), mode == Shutdown::Cancel);
-                    report
-                });
-                assert!(!report.is_clean());
-                assert_eq!(report.stragglers.len(), 2, "{report:?}");
-                let gone = if mode == Shutdown::Drain { 0 } else { queue };
-                assert_eq!(report.discarded, gone as u64);
-                gate.open();
-                assert!(pool.shutdown(mode, LIMIT).is_clean());
-                assert_eq!(ledger.total_runs(), (queue - gone) as u64);
-                check_at_rest(&pool, &pool.stats());
-            }
-        }
+    timed_each(product(MODES, [0, 3]), |(mode, queue)| {
+        let pool = Arc::new(pool(2, queue));
+        let gate = hold(&pool, 1);
+        let ledger = Ledger::new(queue);
+        let books = ledger.clone();
+        let report = on_worker(&pool, move |pool| {
+            (0..queue).for_each(|id| must_serve(pool, books.task(id)));
+            // The other worker is held at the gate, so the call cannot wait for it.
+            let report = pool.shutdown(mode, Duration::MAX);
+            assert!(pool.is_closed());
+            assert!(pool.serve(|| ()).unwrap_err().is_closed());
+            let own = task::slot().unwrap();
+            assert!(report.stragglers.iter().any(|w| w.slot == own && w.busy));
+            assert_eq!(task::is_cancelled(), mode == Shutdown::Cancel);
+            report
+        });
+        assert!(!report.is_clean());
+        assert_eq!(report.stragglers.len(), 2, "{report:?}");
+        let gone = if mode == Shutdown::Drain { 0 } else { queue };
+        assert_eq!(report.discarded, gone as u64);
+        gate.open();
+        assert!(pool.shutdown(mode, LIMIT).is_clean());
+        assert_eq!(ledger.total_runs(), (queue - gone) as u64);
+        check_at_rest(&pool);
     });
 }
 
@@ -71,31 +65,29 @@ fn law10_a_shutdown_inside_a_task() {
 /// joins itself.
 #[test]
 fn law10_a_shutdown_inside_a_hook() {
-    timed(|| {
-        for hook in 0..3 {
-            let own = Own::default();
-            let calls = Arc::new(AtomicUsize::new(0));
-            let (hooked, count) = (own.clone(), Arc::clone(&calls));
-            let close = move || {
-                let Some(pool) = hooked.get() else { return };
-                assert!(!pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
-                count.fetch_add(1, Ordering::SeqCst);
-            };
-            let builder = builder(2, 0).idle_timeout(ms(10));
-            let pool = own.build(match hook {
-                0 => builder.on_panic(move |_| close()),
-                1 => builder.around(move |task| {
-                    task();
-                    close();
-                }),
-                _ => builder.on_worker_stop(move |_| close()),
-            });
-            panicked(pool.do_with_deadline(|| quiet_panic("on purpose"), LONG));
-            wait_until("the hook to close the pool", || pool.is_closed());
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            assert_eq!(calls.load(Ordering::SeqCst), 1, "hook {hook}");
-            assert_eq!(pool.stats().hook_panics, 0);
-        }
+    timed_each(0..3, |hook| {
+        let own = Own::default();
+        let calls = Tally::default();
+        let (hooked, count) = (own.clone(), calls.clone());
+        let close = move || {
+            let Some(pool) = hooked.get() else { return };
+            assert!(!pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+            count.add(1);
+        };
+        let builder = builder(2, 0).idle_timeout(ms(10));
+        let pool = own.build(match hook {
+            0 => builder.on_panic(move |_| close()),
+            1 => builder.around(move |task| {
+                task();
+                close();
+            }),
+            _ => builder.on_worker_stop(move |_| close()),
+        });
+        panicked(pool.do_with_deadline(|| quiet_panic("on purpose"), LONG));
+        wait_until("the hook to close the pool", || pool.is_closed());
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        assert_eq!(calls.get(), 1, "hook {hook}");
+        assert_eq!(pool.stats().hook_panics, 0);
     });
 }
 
@@ -103,40 +95,32 @@ fn law10_a_shutdown_inside_a_hook() {
 /// joins itself. Tasks of other workers and of the queue end as the mode says. See pond 49.
 #[test]
 fn law10_dropped_by_its_own_task() {
-    timed(|| {
-        for mode in MODES {
-            for queue in [0, 3] {
-                let builder = builder(2, queue).shutdown_on_drop(mode, Duration::MAX);
-                let pool = builder.thread_name("lp10o").build();
-                let pool = Arc::new(pool.expect("pool"));
-                let (other, start) = (Gate::new(), Gate::new());
-                let ledger = Ledger::new(2 + queue);
-                must_serve(&pool, after(&other, ledger.task(0)));
-                let (inner, run) = (Arc::clone(&pool), ledger.task(1));
-                let (tx, rx) = mpsc::channel();
-                let drops = move || {
-                    drop(inner);
-                    run();
-                    tx.send(()).unwrap();
-                };
-                must_serve(&pool, after(&start, drops));
-                other.wait_entered(1);
-                start.wait_entered(1);
-                (2..2 + queue).for_each(|id| must_serve(&pool, ledger.task(id)));
-                drop(pool);
-                start.open();
-                arrives("the drop to return", &rx);
-                assert_eq!(ledger.runs(0), 0);
-                other.open();
-                wait_until("all tasks to end", || {
-                    (0..2 + queue).all(|id| ledger.drops(id) == 1)
-                });
-                let queued = if mode == Shutdown::Drain { queue } else { 0 };
-                assert_eq!(ledger.total_runs(), 2 + queued as u64, "{mode:?}");
-                #[cfg(target_os = "linux")]
-                wait_until("the workers to end", || os::workers_named("lp10o") == 0);
-            }
-        }
+    timed_each(product(MODES, [0, 3]), |(mode, queue)| {
+        let pool = Arc::new(pool_with(2, queue, |b| {
+            b.shutdown_on_drop(mode, Duration::MAX).thread_name("lp10o")
+        }));
+        let (other, start) = (Gate::new(), Gate::new());
+        let ledger = Ledger::new(2 + queue);
+        occupy_then(&pool, &other, ledger.task(0));
+        let (inner, run) = (Arc::clone(&pool), ledger.task(1));
+        let (tx, rx) = mpsc::channel();
+        let drops = move || {
+            drop(inner);
+            run();
+            tx.send(()).unwrap();
+        };
+        occupy_then(&pool, &start, drops);
+        (2..2 + queue).for_each(|id| must_serve(&pool, ledger.task(id)));
+        drop(pool);
+        start.open();
+        arrives("the drop to return", &rx);
+        assert_eq!(ledger.runs(0), 0);
+        other.open();
+        ledger.wait_drops();
+        let queued = if mode == Shutdown::Drain { queue } else { 0 };
+        assert_eq!(ledger.total_runs(), 2 + queued as u64, "{mode:?}");
+        #[cfg(target_os = "linux")]
+        wait_until("the workers to end", || os::workers_named("lp10o") == 0);
     });
 }
 
@@ -147,54 +131,47 @@ fn law10_dropped_by_its_own_task() {
 #[cfg(not(windows))]
 #[test]
 fn law04_nothing_but_a_shutdown_waits_for_a_destructor() {
-    isolated(
-        "law04_nothing_but_a_shutdown_waits_for_a_destructor",
-        || {
-            for queue in [0, 1] {
-                let pool = retiring(2, queue);
-                let (gate, destructor) = (Gate::new(), Gate::new());
-                must_serve(&pool, gate.task());
-                gate.wait_entered(1);
-                leave(&pool, destructor.task());
-                destructor.wait_entered(1);
-                for round in 2..5 {
-                    // The ended worker's place is free, and no other place is.
-                    let own = Gate::new();
-                    (0..=queue).for_each(|_| must_serve(&pool, own.task()));
-                    own.wait_entered(1);
-                    saturated(pool.serve(|| ()));
-                    own.open();
-                    let group = pool.group();
-                    wait_until("room for a task", || group.serve(|| ()).is_ok());
-                    group.wait();
-                    assert!(pool.do_with_deadline(task::slot, LONG).unwrap().is_some());
-                    wait_until("the worker to retire", || pool.stats().workers == 1);
-                    let s = pool.stats();
-                    assert_eq!((s.running, s.peak_workers), (1, 2), "{s:?}");
-                    assert!(s.retired >= round, "{s:?}");
-                }
-                // Left are the worker at its task, the worker in its destructor, and for a moment the
-                // last one that ended, which the system still lists.
-                #[cfg(target_os = "linux")]
-                wait_until("threads to be gone", || os::workers_named("ends") <= 2);
-                assert!(!destructor.key().is_open());
-                gate.open();
-                await_workers(&pool, 0);
-                thread::scope(|s| {
-                    let _opener = destructor.opener();
-                    let report = s.spawn(|| drain(&pool));
-                    wait_until("the shutdown", || pool.is_closed());
-                    thread::sleep(ms(20));
-                    assert!(!report.is_finished(), "a thread is left");
-                    destructor.open();
-                    assert!(report.join().unwrap().is_clean());
-                });
-                #[cfg(target_os = "linux")]
-                wait_until("all threads to be gone", || os::workers_named("ends") == 0);
-                assert_eq!(destructor.entered(), 1, "the destructor ran twice");
-            }
-        },
-    );
+    isolated_each([0, 1], |queue| {
+        let pool = retiring(2, queue);
+        let (gate, destructor) = (Gate::new(), Gate::new());
+        occupy(&pool, &gate, 1);
+        leave(&pool, destructor.task());
+        destructor.wait_entered(1);
+        for round in 2..5 {
+            // The ended worker's place is free, and no other place is.
+            let own = Gate::new();
+            (0..=queue).for_each(|_| must_serve(&pool, own.task()));
+            own.wait_entered(1);
+            saturated(pool.serve(|| ()));
+            own.open();
+            let group = pool.group();
+            wait_until("room for a task", || group.serve(|| ()).is_ok());
+            group.wait();
+            assert!(pool.do_with_deadline(task::slot, LONG).unwrap().is_some());
+            wait_until("the worker to retire", || pool.stats().workers == 1);
+            let s = assert_stats!(pool.stats(), running: 1, peak_workers: 2);
+            assert!(s.retired >= round, "{s:?}");
+        }
+        // Left are the worker at its task, the worker in its destructor, and for a moment the
+        // last one that ended, which the system still lists.
+        #[cfg(target_os = "linux")]
+        wait_until("threads to be gone", || os::workers_named("ends") <= 2);
+        assert!(!destructor.is_open());
+        gate.open();
+        await_workers(&pool, 0);
+        thread::scope(|s| {
+            let _opener = destructor.opener();
+            let report = s.spawn(|| drain(&pool));
+            wait_until("the shutdown", || pool.is_closed());
+            thread::sleep(ms(20));
+            assert!(!report.is_finished(), "a thread is left");
+            destructor.open();
+            assert!(report.join().unwrap().is_clean());
+        });
+        #[cfg(target_os = "linux")]
+        wait_until("all threads to be gone", || os::workers_named("ends") == 0);
+        assert_eq!(destructor.entered(), 1, "the destructor ran twice");
+    });
 }
 
 /// Laws 4 and 10: as on other threads, a thread-local destructor may wait for a destructor of a
@@ -249,41 +226,38 @@ fn law10_a_worker_replaced_by_its_own_destructor_is_joined() {
     });
 }
 
-/// Law 10: a shutdown in a worker's thread-local destructor returns at once while another one, which
-/// joins that thread, waits outside. The report inside is never clean, since its own thread still
-/// exists.
+/// Law 10: a shutdown in a worker's thread-local destructor returns at once while another one,
+/// which joins that thread, waits outside. The report inside is never clean, since its own thread
+/// still exists.
 #[test]
 fn law10_a_shutdown_in_a_destructor_returns_and_is_never_clean() {
-    timed(|| {
-        for others in [0, 1] {
-            let pool = Arc::new(retiring(2, 0));
-            let (first, gate) = (Gate::new(), Gate::new());
-            let (tx, rx) = mpsc::channel();
-            let own = Arc::clone(&pool);
-            let inside = move || {
-                wait_until("no worker", || own.stats().workers == 0);
-                // Gives the shutdown outside time to begin its join.
-                thread::sleep(ms(20));
-                let _ = tx.send(drain(&own));
-            };
-            must_serve(&pool, after(&first, || at_thread_end(inside)));
-            first.wait_entered(1);
-            for _ in 0..others {
-                // This worker leaves its slot before the other does, and so joins no thread.
-                leave(&pool, gate.task());
-                gate.wait_entered(1);
-                gate.open();
-            }
-            first.open();
-            let outside = Arc::clone(&pool);
-            let outside = returns("shutdown outside", move || drain(&outside));
-            assert!(outside.is_clean(), "{outside:?}");
-            // That report was made once the thread of the destructor had been joined.
-            let inside = rx.try_recv().expect("a report in the destructor");
-            assert!(!inside.is_clean());
-            let slots: Vec<_> = inside.stragglers.iter().map(|w| w.slot).collect();
-            assert_eq!(slots, [0], "{inside:?}");
+    timed_each([0, 1], |others| {
+        let pool = Arc::new(retiring(2, 0));
+        let (first, gate) = (Gate::new(), Gate::new());
+        let (tx, rx) = mpsc::channel();
+        let own = Arc::clone(&pool);
+        let inside = move || {
+            wait_until("no worker", || own.stats().workers == 0);
+            // Gives the shutdown outside time to begin its join.
+            thread::sleep(ms(20));
+            let _ = tx.send(drain(&own));
+        };
+        occupy_then(&pool, &first, || at_thread_end(inside));
+        for _ in 0..others {
+            // This worker leaves its slot before the other does, and so joins no thread.
+            leave(&pool, gate.task());
+            gate.wait_entered(1);
+            gate.open();
         }
+        first.open();
+        let outside = Arc::clone(&pool);
+        let outside = returns("shutdown outside", move || drain(&outside));
+        assert!(outside.is_clean(), "{outside:?}");
+        // That report was made once the thread of the destructor had been joined.
+        let inside = rx.try_recv().expect("a report in the destructor");
+        assert!(!inside.is_clean());
+        let slots: Vec<_> = inside.stragglers.iter().map(|w| w.slot).collect();
+        assert_eq!(slots, [0], "{inside:?}");
     });
 }
 
@@ -292,11 +266,10 @@ fn law10_a_shutdown_in_a_destructor_returns_and_is_never_clean() {
 #[test]
 fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
     timed(|| {
-        let pool = builder(2, 0).idle_timeout(ms(5)).build().expect("pool");
+        let pool = pool_with(2, 0, |b| b.idle_timeout(ms(5)));
         let (pool, gate) = (Arc::new(pool), Gate::new());
         let (ended, end) = mpsc::channel();
-        must_serve(&pool, after(&gate, move || ended.send(()).unwrap()));
-        gate.wait_entered(1);
+        occupy_then(&pool, &gate, move || ended.send(()).unwrap());
         let (dropped, drops) = mpsc::channel();
         let own = Arc::clone(&pool);
         leave(&pool, move || {
@@ -317,20 +290,17 @@ fn law10_a_pool_dropped_by_a_thread_local_destructor_does_not_wait() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law06_retired_workers_give_their_stacks_back() {
-    isolated("law06_retired_workers_give_their_stacks_back", || {
+    isolated(|| {
         let before = memory("VmData");
         // The C library keeps up to 40 MB of stacks for later threads.
-        let builder = builder(100, 0).stack_size(3 << 20);
-        let pool = builder.idle_timeout(ms(20)).build().expect("pool");
-        let gate = Gate::new();
-        fill(&pool, &gate);
+        let pool = pool_with(100, 0, |b| b.stack_size(3 << 20).idle_timeout(ms(20)));
+        let gate = filled(&pool);
         let stacks = memory("VmData") - before;
         assert!(stacks > 100 * (3 << 10), "{stacks} KiB");
         gate.open();
         await_workers(&pool, 0);
-        wait_until("the stacks to be given back", || {
-            memory("VmData") - before < stacks / 3
-        });
+        let left = || memory("VmData") - before;
+        wait_until("the stacks to be given back", || left() < stacks / 3);
     });
 }
 

@@ -17,22 +17,21 @@ fn pool(max: usize, queue: usize, idle: Duration) -> Pool {
 /// afterwards.
 #[test]
 fn law06_idle_workers_retire() {
-    timed(|| {
-        for (queue, idle) in [(0, ms(400)), (8, ms(400)), (0, ms(20)), (0, Duration::ZERO)] {
-            let pool = pool(5, queue, idle);
-            for _ in 0..2 {
-                let from = pool.stats().spawned;
-                run_at_once(&pool, 5);
-                let end = Instant::now();
-                await_workers(&pool, 0);
-                let took = end.elapsed();
-                // The law allows twice the timeout; a busy machine gets two seconds more.
-                assert!(took < 2 * idle + ms(2000), "{idle:?} took {took:?}");
-                let s = at_rest(&pool);
-                assert!(s.spawned == s.retired && s.spawned >= from + 5, "{s:?}");
-                assert_eq!((s.idle, s.refused, s.peak_workers), (0, 0, 5), "{s:?}");
-                assert!(pool.workers().is_empty());
-            }
+    let cases = [(0, ms(400)), (8, ms(400)), (0, ms(20)), (0, Duration::ZERO)];
+    timed_each(cases, |(queue, idle)| {
+        let pool = pool(5, queue, idle);
+        for _ in 0..2 {
+            let from = pool.stats().spawned;
+            run_at_once(&pool, 5);
+            let end = Instant::now();
+            await_workers(&pool, 0);
+            let took = end.elapsed();
+            // The law allows twice the timeout; a busy machine gets two seconds more.
+            assert!(took < 2 * idle + ms(2000), "{idle:?} took {took:?}");
+            let s = at_rest(&pool);
+            assert!(s.spawned == s.retired && s.spawned >= from + 5, "{s:?}");
+            assert_stats!(s, idle: 0, refused: 0, peak_workers: 5);
+            assert!(pool.workers().is_empty());
         }
     });
 }
@@ -41,29 +40,27 @@ fn law06_idle_workers_retire() {
 /// ants 7.
 #[test]
 fn law06_all_and_only_the_idle_retire() {
-    timed(|| {
-        for (queue, stale) in [(0, 0), (5, 1), (0, 2), (5, 2), (0, 6)] {
-            let pool = pool(6, queue, ms(60));
-            let (busy, idle) = (Gate::new(), Gate::new());
-            // The idle workers are not just the first or last ones.
-            for i in 0..6 {
-                let gate = if i * 5 % 6 < stale { &idle } else { &busy };
-                must_serve(&pool, gate.task());
-            }
-            busy.wait_entered(6 - stale);
-            idle.wait_entered(stale);
-            idle.open();
-            await_workers(&pool, 6 - stale);
-            // None of the others retires in the next few sweeps.
-            thread::sleep(ms(200));
-            let s = pool.stats();
-            assert_eq!((s.workers, s.running), (6 - stale, 6 - stale), "{s:?}");
-            assert_eq!((s.retired, s.spawned), (stale as u64, 6), "{s:?}");
-            assert_eq!(pool.workers().len(), 6 - stale);
-            busy.open();
-            await_workers(&pool, 0);
-            assert_eq!(pool.stats().retired, 6);
+    let cases = [(0, 0), (5, 1), (0, 2), (5, 2), (0, 6)];
+    timed_each(cases, |(queue, stale)| {
+        let pool = pool(6, queue, ms(60));
+        let (busy, idle) = (Gate::new(), Gate::new());
+        // The idle workers are not just the first or last ones.
+        for i in 0..6 {
+            let gate = if i * 5 % 6 < stale { &idle } else { &busy };
+            must_serve(&pool, gate.task());
         }
+        busy.wait_entered(6 - stale);
+        idle.wait_entered(stale);
+        idle.open();
+        await_workers(&pool, 6 - stale);
+        // None of the others retires in the next few sweeps.
+        thread::sleep(ms(200));
+        assert_stats!(pool.stats(), workers: 6 - stale, running: 6 - stale, retired: stale as u64,
+            spawned: 6);
+        assert_eq!(pool.workers().len(), 6 - stale);
+        busy.open();
+        await_workers(&pool, 0);
+        assert_eq!(pool.stats().retired, 6);
     });
 }
 
@@ -71,43 +68,33 @@ fn law06_all_and_only_the_idle_retire() {
 /// timeout is zero.
 #[test]
 fn law06_min_workers_stay() {
-    timed(|| {
-        for (min, idle) in [(1, ms(30)), (2, Duration::ZERO), (6, ms(30))] {
-            let pool = pool_with(6, 4, |b| b.min_workers(min).idle_timeout(idle));
-            thread::sleep(ms(100));
+    let cases = [(1, ms(30)), (2, Duration::ZERO), (6, ms(30))];
+    timed_each(cases, |(min, idle)| {
+        let pool = pool_with(6, 4, |b| b.min_workers(min).idle_timeout(idle));
+        thread::sleep(ms(100));
+        assert_stats!(pool.stats(), workers: min, spawned: min as u64, retired: 0);
+        for _ in 0..2 {
+            run_at_once(&pool, 6);
+            await_workers(&pool, min);
+            thread::sleep(ms(150));
             let s = pool.stats();
-            assert_eq!(
-                (s.workers, s.spawned, s.retired),
-                (min, min as u64, 0),
-                "{s:?}"
-            );
-            for _ in 0..2 {
-                run_at_once(&pool, 6);
-                await_workers(&pool, min);
-                thread::sleep(ms(150));
-                let s = pool.stats();
-                assert_eq!((s.workers, s.idle), (min, min), "{s:?}");
-                assert_eq!(s.retired, s.spawned - min as u64, "{s:?}");
-            }
-            let from = pool.stats().spawned;
-            run_at_once(&pool, min);
-            assert_eq!(pool.stats().spawned, from, "the remaining workers serve");
+            assert_stats!(s, workers: min, idle: min, retired: s.spawned - min as u64);
         }
+        let from = pool.stats().spawned;
+        run_at_once(&pool, min);
+        assert_eq!(pool.stats().spawned, from, "the remaining workers serve");
     });
 }
 
 /// With a timeout of `Duration::MAX`, or one beyond the clock's range, no worker retires.
 #[test]
 fn law06_no_worker_retires_without_a_timeout() {
-    timed(|| {
-        for secs in [Duration::MAX.as_secs(), u64::MAX / 2, 1 << 40] {
-            let pool = pool(4, 0, Duration::from_secs(secs));
-            run_at_once(&pool, 4);
-            thread::sleep(ms(60));
-            let s = pool.stats();
-            assert_eq!((s.workers, s.idle, s.retired), (4, 4, 0), "{secs}: {s:?}");
-            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-        }
+    timed_each([Duration::MAX.as_secs(), u64::MAX / 2, 1 << 40], |secs| {
+        let pool = pool(4, 0, Duration::from_secs(secs));
+        run_at_once(&pool, 4);
+        thread::sleep(ms(60));
+        assert_stats!(pool.stats(), workers: 4, idle: 4, retired: 0);
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });
 }
 
@@ -125,10 +112,9 @@ enum By {
 fn law06_a_trickle_does_not_keep_the_burst_alive() {
     timed(|| {
         thread::scope(|s| {
-            for by in [By::OneThread, By::FourThreads, By::ANewThreadEach] {
-                for queue in [0, 32] {
-                    s.spawn(move || trickle(by, queue));
-                }
+            let all = [By::OneThread, By::FourThreads, By::ANewThreadEach];
+            for (by, queue) in product(all, [0, 32]) {
+                s.spawn(move || trickle(by, queue));
             }
         });
     });
@@ -168,13 +154,11 @@ fn trickle(by: By, queue: usize) {
         let later = pool.stats();
         stop.store(true, Ordering::SeqCst);
         // Three timeouts, and three seconds for a busy machine.
-        assert!(
-            took < 3 * idle + ms(3000),
-            "{by:?}, queue {queue}: {took:?}, {before:?}"
-        );
-        assert!(later.workers <= 2, "{by:?}, queue {queue}: {later:?}");
+        let case = format!("{by:?}, queue {queue}: {took:?}, {before:?}, {later:?}");
+        assert!(took < 3 * idle + ms(3000), "{case}");
+        assert!(later.workers <= 2, "{case}");
         // A worker may have retired and been started again if the trickle itself stalled.
-        assert!(later.spawned <= before.spawned + 2, "{by:?}: {later:?}");
+        assert!(later.spawned <= before.spawned + 2, "{case}");
     });
     assert_eq!(pool.stats().refused, 0);
     assert!(turn.load(Ordering::SeqCst) > 10, "no trickle");
@@ -212,7 +196,7 @@ fn law06_retirement_strands_no_task() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law06_no_thread_is_left_with_the_last_worker() {
-    isolated("law06_no_thread_is_left_with_the_last_worker", || {
+    isolated(|| {
         let before = os::thread_total();
         for (queue, idle) in [(0, ms(30)), (4, ms(30)), (0, Duration::ZERO)] {
             let pool = pool(3, queue, idle);
@@ -220,7 +204,7 @@ fn law06_no_thread_is_left_with_the_last_worker() {
                 run_at_once(&pool, 3);
                 wait_until("every thread to end", || os::thread_total() == before);
                 let s = pool.stats();
-                assert_eq!((s.workers, s.spawned), (0, s.retired), "{s:?}");
+                assert_stats!(s, workers: 0, spawned: s.retired);
             }
         }
     });
@@ -232,9 +216,8 @@ fn law06_no_thread_is_left_with_the_last_worker() {
 #[cfg(target_os = "linux")]
 #[track_caller]
 fn assert_asleep() {
-    wait_until("the pools to fall asleep", || {
-        activity_of_others(ms(1000)) == (0, 0)
-    });
+    let rest = || activity_of_others(ms(1000)) == (0, 0);
+    wait_until("the pools to fall asleep", rest);
     // Lasts longer in a stress run, like everything else.
     let seen = activity_of_others(ms(1200 * stress()));
     assert_eq!(seen, (0, 0), "processor time, and wake-ups");
@@ -246,11 +229,8 @@ fn assert_asleep() {
 fn activity_of_others(d: Duration) -> (u64, u64) {
     let before = os::others_activity();
     thread::sleep(d);
-    let after = os::others_activity();
-    (
-        after.0.wrapping_sub(before.0),
-        after.1.wrapping_sub(before.1),
-    )
+    let (nanos, wakes) = os::others_activity();
+    (nanos.wrapping_sub(before.0), wakes.wrapping_sub(before.1))
 }
 
 /// Law 11: an idle pool uses no CPU time. If no worker can expire, no timer wakes a thread. See
@@ -258,7 +238,7 @@ fn activity_of_others(d: Duration) -> (u64, u64) {
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_idle_pool_sleeps() {
-    isolated("law11_an_idle_pool_sleeps", || {
+    isolated(|| {
         let pools = [
             // This pool is never used.
             pool(4, 0, ms(10_000)),
@@ -296,11 +276,9 @@ fn law11_an_idle_pool_sleeps() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_expiring_pool_hardly_wakes() {
-    isolated("law11_an_expiring_pool_hardly_wakes", || {
-        let pools = [0, 16].map(|queue| {
-            let builder = Pool::builder().max_workers(8).queue_capacity(queue);
-            builder.build().unwrap()
-        });
+    isolated(|| {
+        let builder = |queue| Pool::builder().max_workers(8).queue_capacity(queue);
+        let pools = [0, 16].map(|queue| builder(queue).build().unwrap());
         pools.iter().for_each(|pool| run_at_once(pool, 8));
         // Workers stop spinning within moments. They may still wake for a sweep now and then.
         thread::sleep(ms(300));
@@ -316,7 +294,7 @@ fn law11_an_expiring_pool_hardly_wakes() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_one_worker_waits_for_the_registrys_lock() {
-    isolated("law11_one_worker_waits_for_the_registrys_lock", || {
+    isolated(|| {
         const WORKERS: usize = 500;
         // A sweep comes after half the timeout, and no worker retires before the end of the test.
         let pool = pool(WORKERS, 0, Duration::from_secs(4));
@@ -337,19 +315,15 @@ fn law11_one_worker_waits_for_the_registrys_lock() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law11_an_idle_pool_below_its_former_limit_sleeps() {
-    isolated("law11_an_idle_pool_below_its_former_limit_sleeps", || {
-        for queue in [0, 16] {
-            let pool = pool_with(2, queue, |b| b.min_workers(1).idle_timeout(ms(40)));
-            let gate = Gate::new();
-            occupy(&pool, &gate, 2);
-            pool.set_limit(1).unwrap();
-            gate.open();
-            wait_until("a worker to end", || {
-                pool.stats().workers == 1 && os::workers_named("lazypool") == 1
-            });
-            thread::sleep(ms(300));
-            let wakes = activity_of_others(ms(1500)).1;
-            assert!(wakes <= 30, "{wakes} wake-ups of an idle pool in 1.5 s");
-        }
+    isolated_each([0, 16], |queue| {
+        let pool = pool_with(2, queue, |b| b.min_workers(1).idle_timeout(ms(40)));
+        let gate = hold(&pool, 2);
+        pool.set_limit(1).unwrap();
+        gate.open();
+        await_workers(&pool, 1);
+        wait_until("a thread to end", || os::workers_named("lazypool") == 1);
+        thread::sleep(ms(300));
+        let wakes = activity_of_others(ms(1500)).1;
+        assert!(wakes <= 30, "{wakes} wake-ups of an idle pool in 1.5 s");
     });
 }

@@ -18,94 +18,80 @@ fn panic_of<'env, T>(
     f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 ) -> &'static str {
     let caught = catch_unwind(AssertUnwindSafe(|| drop(pool.scope(f))));
-    *caught
-        .expect_err("raised again")
-        .downcast()
-        .expect("a message")
+    let payload = caught.expect_err("raised again");
+    *payload.downcast().expect("a message")
 }
 
 /// `scope` returns the result of its closure once every task served in it has ended. Tasks can
 /// borrow from outside, also mutably. They may be large.
 #[test]
 fn law15_scope_waits_for_every_task() {
-    timed(|| {
-        for (max, queue) in [(1, 0), (2, 0), (3, 16)] {
-            let pool = pool(max, queue);
-            for _ in 0..rounds(200) {
-                let (mut numbers, sum, drops) = ([0; 24], AtomicU64::new(0), Tally::default());
-                let text = pool.scope(|scope| {
-                    for (i, number) in (1..).zip(&mut numbers) {
-                        let (sum, load, captured) = (&sum, [i; 50], on_drop(drops.task()));
-                        scope.serve_or_run(move || {
-                            let _captured = captured;
-                            *number = i;
-                            thread::yield_now();
-                            sum.fetch_add(load.iter().sum(), Ordering::Relaxed);
-                        });
-                    }
-                    "returned"
-                });
-                assert_eq!((text, drops.get()), ("returned", 24));
-                assert_eq!((numbers.iter().sum(), sum.into_inner()), (300, 300 * 50));
-            }
-            assert_eq!(pool.scope(|_| 5), 5);
+    timed_each([(1, 0), (2, 0), (3, 16)], |(max, queue)| {
+        let pool = pool(max, queue);
+        for _ in 0..rounds(200) {
+            let (mut numbers, sum, drops) = ([0; 24], AtomicU64::new(0), Tally::default());
+            let text = pool.scope(|scope| {
+                for (i, number) in (1..).zip(&mut numbers) {
+                    let (sum, load, captured) = (&sum, [i; 50], on_drop(drops.task()));
+                    scope.serve_or_run(move || {
+                        let _captured = captured;
+                        *number = i;
+                        thread::yield_now();
+                        sum.fetch_add(load.iter().sum(), Ordering::Relaxed);
+                    });
+                }
+                "returned"
+            });
+            assert_eq!((text, drops.get()), ("returned", 24));
+            assert_eq!((numbers.iter().sum(), sum.into_inner()), (300, 300 * 50));
         }
+        assert_eq!(pool.scope(|_| 5), 5);
     });
 }
 
 /// `scope` waits for a slow task, however early its closure returns.
 #[test]
 fn law15_scope_does_not_return_early() {
-    timed(|| {
-        for queue in [0, 2] {
-            let pool = pool(1, queue);
-            let (gate, done) = (Gate::new(), AtomicBool::new(false));
-            thread::scope(|s| {
-                let _opener = gate.opener();
-                let call = s.spawn(|| {
-                    let task = || {
-                        gate.key().pass();
-                        done.store(true, Ordering::SeqCst);
-                    };
-                    pool.scope(|scope| scope.serve(task).unwrap());
-                    done.load(Ordering::SeqCst)
-                });
-                gate.wait_entered(1);
-                thread::sleep(ms(20));
-                assert!(!call.is_finished());
-                gate.open();
-                assert!(call.join().unwrap(), "returned before its task had ended");
+    timed_each([0, 2], |queue| {
+        let pool = pool(1, queue);
+        let (gate, done) = (Gate::new(), AtomicBool::new(false));
+        thread::scope(|s| {
+            let _opener = gate.opener();
+            let call = s.spawn(|| {
+                let task = || {
+                    gate.key().pass();
+                    done.store(true, Ordering::SeqCst);
+                };
+                pool.scope(|scope| scope.serve(task).unwrap());
+                done.load(Ordering::SeqCst)
             });
-        }
+            gate.wait_entered(1);
+            thread::sleep(ms(20));
+            assert!(!call.is_finished());
+            gate.open();
+            assert!(call.join().unwrap(), "returned before its task had ended");
+        });
     });
 }
 
 /// When a scope's wait ends, its tasks are counted and their workers are free.
 #[test]
 fn law09_after_a_scope_all_is_counted_and_free() {
-    timed(|| {
-        for (max, queue) in [(1, 0), (3, 0), (2, 4)] {
-            let pool = pool(max, queue);
-            let cap = (max + queue) as u64;
-            for round in 1..=rounds(300) {
-                let captured = Arc::new(());
-                pool.scope(|scope| {
-                    for _ in 0..cap {
-                        let captured = Arc::clone(&captured);
-                        // The previous scope left no worker occupied, so no task may be refused.
-                        scope.serve(move || drop(captured)).unwrap();
-                    }
-                });
-                assert_eq!(Arc::strong_count(&captured), 1);
-                let s = pool.stats();
-                assert_eq!(
-                    (s.completed, s.accepted),
-                    (round * cap, round * cap),
-                    "{s:?}"
-                );
-                assert_eq!((s.running, s.queued, s.idle), (0, 0, s.workers), "{s:?}");
-                check_at_rest(&pool, &s);
-            }
+    timed_each([(1, 0), (3, 0), (2, 4)], |(max, queue)| {
+        let pool = pool(max, queue);
+        let cap = (max + queue) as u64;
+        for round in 1..=rounds(300) {
+            let captured = Arc::new(());
+            pool.scope(|scope| {
+                for _ in 0..cap {
+                    let captured = Arc::clone(&captured);
+                    // The previous scope left no worker occupied, so no task may be refused.
+                    scope.serve(move || drop(captured)).unwrap();
+                }
+            });
+            assert_eq!(Arc::strong_count(&captured), 1);
+            let (s, all) = (check_at_rest(&pool), round * cap);
+            assert_stats!(s, completed: all, accepted: all, running: 0, queued: 0, idle: s.workers);
         }
     });
 }
@@ -114,33 +100,29 @@ fn law09_after_a_scope_all_is_counted_and_free() {
 /// once all tasks have ended.
 #[test]
 fn law15_a_tasks_panic_is_raised_after_all_have_ended() {
-    timed(|| {
-        for queue in [0, 4] {
-            let pool = pool(4, queue);
-            for round in 1..=rounds(30) {
-                let (ended, returned) = (AtomicUsize::new(0), AtomicBool::new(false));
-                let message = panic_of(&pool, |scope| {
-                    let ended = &ended;
-                    let bomb = Bomb("from a task");
-                    scope.serve(|| quiet_panic("from a task")).unwrap();
-                    scope.serve(move || drop(bomb)).unwrap();
-                    for _ in 0..2 {
-                        let task = move || {
-                            thread::sleep(ms(2));
-                            ended.fetch_add(1, Ordering::SeqCst);
-                        };
-                        scope.serve(task).unwrap();
-                    }
-                    returned.store(true, Ordering::SeqCst);
-                });
-                assert_eq!((message, ended.into_inner()), ("from a task", 2));
-                assert!(returned.into_inner(), "the closure ran to its end");
-                let s = pool.stats();
-                assert_eq!((s.panicked, s.completed), (2 * round, 2 * round), "{s:?}");
-                assert_eq!(s.running, 0, "{s:?}");
-            }
-            assert_cap_usable(&pool);
+    timed_each([0, 4], |queue| {
+        let pool = pool(4, queue);
+        for round in 1..=rounds(30) {
+            let (ended, returned) = (Tally::default(), AtomicBool::new(false));
+            let message = panic_of(&pool, |scope| {
+                let ended = &ended;
+                let bomb = Bomb("from a task");
+                scope.serve(|| quiet_panic("from a task")).unwrap();
+                scope.serve(move || drop(bomb)).unwrap();
+                for _ in 0..2 {
+                    let task = move || {
+                        thread::sleep(ms(2));
+                        ended.add(1);
+                    };
+                    scope.serve(task).unwrap();
+                }
+                returned.store(true, Ordering::SeqCst);
+            });
+            assert_eq!((message, ended.get()), ("from a task", 2));
+            assert!(returned.into_inner(), "the closure ran to its end");
+            assert_stats!(pool.stats(), panicked: 2 * round, completed: 2 * round, running: 0);
         }
+        assert_cap_usable(&pool);
     });
 }
 
@@ -158,37 +140,35 @@ fn law15_a_value_that_panics_beside_a_task() {
     });
 }
 
-/// Borrowed data is not touched after `scope` returns, even if the scope's closure panics. Its panic
-/// is raised once all tasks have ended.
+/// Borrowed data is not touched after `scope` returns, even if the scope's closure panics. Its
+/// panic is raised once all tasks have ended.
 #[test]
 fn law15_the_closures_own_panic_waits_too() {
-    timed(|| {
-        for (tasks_panic, queue) in [(false, 0), (false, 3), (true, 0), (true, 3)] {
-            let pool = pool(2, queue);
-            for _ in 0..rounds(30) {
-                let (mut data, touched) = ([0_u8; 64], AtomicUsize::new(0));
-                let message = panic_of(&pool, |scope| {
-                    let (left, right) = data.split_at_mut(32);
-                    for half in [left, right] {
-                        let touched = &touched;
-                        let task = move || {
-                            thread::sleep(ms(1));
-                            half.fill(7);
-                            touched.fetch_add(1, Ordering::SeqCst);
-                            if tasks_panic {
-                                quiet_panic("task");
-                            }
-                        };
-                        scope.serve(task).unwrap();
-                    }
-                    quiet_panic("closure");
-                });
-                assert!(message == "closure" || tasks_panic, "{message}");
-                assert_eq!((touched.into_inner(), data), (2, [7; 64]));
-                data.fill(0);
-                thread::yield_now();
-                assert_eq!(data, [0; 64], "the data was touched after the scope");
-            }
+    timed_each(product([false, true], [0, 3]), |(tasks_panic, queue)| {
+        let pool = pool(2, queue);
+        for _ in 0..rounds(30) {
+            let (mut data, touched) = ([0_u8; 64], AtomicUsize::new(0));
+            let message = panic_of(&pool, |scope| {
+                let (left, right) = data.split_at_mut(32);
+                for half in [left, right] {
+                    let touched = &touched;
+                    let task = move || {
+                        thread::sleep(ms(1));
+                        half.fill(7);
+                        touched.fetch_add(1, Ordering::SeqCst);
+                        if tasks_panic {
+                            quiet_panic("task");
+                        }
+                    };
+                    scope.serve(task).unwrap();
+                }
+                quiet_panic("closure");
+            });
+            assert!(message == "closure" || tasks_panic, "{message}");
+            assert_eq!((touched.into_inner(), data), (2, [7; 64]));
+            data.fill(0);
+            thread::yield_now();
+            assert_eq!(data, [0; 64], "the data was touched after the scope");
         }
     });
 }
@@ -197,43 +177,37 @@ fn law15_the_closures_own_panic_waits_too() {
 /// tasks see a `Cancel`. Afterwards the scope's `serve` is refused as `Closed`.
 #[test]
 fn law10_law15_no_shutdown_discards_a_scopes_tasks() {
-    timed(|| {
-        for mode in [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel] {
-            let (pool, gate) = held(6);
-            let (ledger, others, cancelled) = (Ledger::new(4), Tally::default(), Tally::default());
-            let gone = if mode == Shutdown::Drain { 0 } else { 2 };
-            pool.scope(|scope| {
-                let _opener = gate.opener();
-                // They lie between tasks without a scope, which are discarded.
-                for id in 0..4 {
-                    if id % 2 == 0 {
-                        must_serve(&pool, others.task());
-                    }
-                    let (run, cancelled) = (ledger.task(id), &cancelled);
-                    let task = move || {
-                        run();
-                        cancelled.add(task::is_cancelled().into());
-                    };
-                    scope.serve(task).unwrap();
+    timed_each(MODES, |mode| {
+        let (pool, gate) = held(6);
+        let (ledger, others, cancelled) = (Ledger::new(4), Tally::default(), Tally::default());
+        let gone = if mode == Shutdown::Drain { 0 } else { 2 };
+        pool.scope(|scope| {
+            let _opener = gate.opener();
+            // They lie between tasks without a scope, which are discarded.
+            for id in 0..4 {
+                if id % 2 == 0 {
+                    must_serve(&pool, others.task());
                 }
-                let report = pool.shutdown(mode, ms(2));
-                assert!(!report.is_clean());
-                assert_eq!(
-                    (report.discarded, pool.stats().queued as u64),
-                    (gone, 6 - gone)
-                );
-                assert_eq!(ledger.total_runs(), 0);
-                assert_eq!(reason(scope.serve(|| ())), "closed");
-            });
-            ledger.assert_all_ran();
-            assert_eq!(
-                cancelled.get(),
-                if mode == Shutdown::Cancel { 4 } else { 0 }
-            );
-            assert!(pool.shutdown(mode, LIMIT).is_clean());
-            assert_eq!(others.get(), 2 - gone);
-            check_at_rest(&pool, &pool.stats());
-        }
+                let (run, cancelled) = (ledger.task(id), &cancelled);
+                let task = move || {
+                    run();
+                    cancelled.add(task::is_cancelled().into());
+                };
+                scope.serve(task).unwrap();
+            }
+            let report = pool.shutdown(mode, ms(2));
+            assert!(!report.is_clean());
+            let left = pool.stats().queued as u64;
+            assert_eq!((report.discarded, left), (gone, 6 - gone));
+            assert_eq!(ledger.total_runs(), 0);
+            assert_eq!(reason(scope.serve(|| ())), "closed");
+        });
+        ledger.assert_all_ran();
+        let cancels = mode == Shutdown::Cancel;
+        assert_eq!(cancelled.get(), if cancels { 4 } else { 0 });
+        assert!(pool.shutdown(mode, LIMIT).is_clean());
+        assert_eq!(others.get(), 2 - gone);
+        check_at_rest(&pool);
     });
 }
 
@@ -255,10 +229,8 @@ fn law15_serve_or_run_loses_nothing() {
         assert_ne!(ran_on(), here, "the pool has a free worker");
         pool.shutdown(Shutdown::Drain, LIMIT);
         assert_eq!(ran_on(), here, "the pool is closed");
-        assert_eq!(
-            panic_of(&pool, |scope| scope.serve_or_run(|| quiet_panic("here"))),
-            "here"
-        );
+        let message = panic_of(&pool, |scope| scope.serve_or_run(|| quiet_panic("here")));
+        assert_eq!(message, "here");
     });
 }
 
@@ -273,24 +245,22 @@ fn law15_scopes_grow_and_nest() {
             }
         }
     }
-    timed(|| {
-        for (max, queue) in [(1, 0), (3, 0), (2, 32)] {
-            let pool = pool(max, queue);
-            for _ in 0..rounds(30) {
-                let ran = AtomicU64::new(0);
-                pool.scope(|scope| spread(scope, &ran, 5));
-                assert_eq!(ran.load(Ordering::SeqCst), 63);
+    timed_each([(1, 0), (3, 0), (2, 32)], |(max, queue)| {
+        let pool = pool(max, queue);
+        for _ in 0..rounds(30) {
+            let ran = AtomicU64::new(0);
+            pool.scope(|scope| spread(scope, &ran, 5));
+            assert_eq!(ran.load(Ordering::SeqCst), 63);
 
-                let log = Mutex::new(Vec::new());
-                pool.scope(|outer| {
-                    let (pool, log) = (&pool, &log);
-                    outer.serve_or_run(move || {
-                        pool.scope(|s| s.serve_or_run(|| log.lock().unwrap().push("inner")));
-                        log.lock().unwrap().push("outer");
-                    });
+            let log = Mutex::new(Vec::new());
+            pool.scope(|outer| {
+                let (pool, log) = (&pool, &log);
+                outer.serve_or_run(move || {
+                    pool.scope(|s| s.serve_or_run(|| log.lock().unwrap().push("inner")));
+                    log.lock().unwrap().push("outer");
                 });
-                assert_eq!(*log.lock().unwrap(), ["inner", "outer"]);
-            }
+            });
+            assert_eq!(*log.lock().unwrap(), ["inner", "outer"]);
         }
     });
 }
@@ -300,30 +270,26 @@ fn law15_scopes_grow_and_nest() {
 /// the queue has room.
 #[test]
 fn law14_scope_serve_on_a_worker_never_queues() {
-    timed(|| {
-        for policy in [WhenFull::Refuse, WhenFull::Block] {
-            let pool = Arc::new(pool_with(2, 4, |b| b.when_full(policy)));
-            on_worker(&pool, |pool| {
-                let gate = Gate::new();
-                pool.scope(|scope| {
-                    let _opener = gate.opener();
-                    // A new worker takes the first task; no worker is left for the second.
-                    scope.serve(gate.task()).unwrap();
-                    nested(scope.serve(|| ()));
-                    assert_eq!(pool.stats().queued, 0);
-                });
-            });
-            let s = settle(&pool);
-            assert_eq!((s.spawned, s.refused, s.completed), (2, 1, 2), "{s:?}");
-            // On another thread the task is queued.
+    timed_each([WhenFull::Refuse, WhenFull::Block], |policy| {
+        let pool = Arc::new(pool_with(2, 4, |b| b.when_full(policy)));
+        on_worker(&pool, |pool| {
             let gate = Gate::new();
-            occupy(&pool, &gate, 2);
             pool.scope(|scope| {
                 let _opener = gate.opener();
-                scope.serve(|| ()).unwrap();
-                assert_eq!(pool.stats().queued, 1);
+                // A new worker takes the first task; no worker is left for the second.
+                scope.serve(gate.task()).unwrap();
+                nested(scope.serve(|| ()));
+                assert_eq!(pool.stats().queued, 0);
             });
-        }
+        });
+        assert_stats!(settle(&pool), spawned: 2, refused: 1, completed: 2);
+        // On another thread the task is queued.
+        let gate = hold(&pool, 2);
+        pool.scope(|scope| {
+            let _opener = gate.opener();
+            scope.serve(|| ()).unwrap();
+            assert_eq!(pool.stats().queued, 1);
+        });
     });
 }
 
@@ -331,20 +297,17 @@ fn law14_scope_serve_on_a_worker_never_queues() {
 /// waits for room, whichever thread serves it: that worker may be the only one.
 #[test]
 fn law14_nothing_queues_in_a_scope_that_a_worker_opened() {
-    timed(|| {
-        for policy in [WhenFull::Refuse, WhenFull::Block] {
-            let pool = Arc::new(pool_with(1, 4, |b| b.when_full(policy)));
-            on_worker(&pool, |pool| {
-                let other = Pool::new(1).unwrap();
-                pool.scope(|scope| {
-                    let serve = || drop(nested(scope.serve(|| ())));
-                    thread::scope(|s| s.spawn(serve).join().unwrap());
-                    other.scope(|s| s.serve(serve).unwrap());
-                });
+    timed_each([WhenFull::Refuse, WhenFull::Block], |policy| {
+        let pool = Arc::new(pool_with(1, 4, |b| b.when_full(policy)));
+        on_worker(&pool, |pool| {
+            let other = Pool::new(1).unwrap();
+            pool.scope(|scope| {
+                let serve = || drop(nested(scope.serve(|| ())));
+                thread::scope(|s| s.spawn(serve).join().unwrap());
+                other.scope(|s| s.serve(serve).unwrap());
             });
-            let s = settle(&pool);
-            assert_eq!((s.refused, s.completed), (2, 1), "{s:?}");
-        }
+        });
+        assert_stats!(settle(&pool), refused: 2, completed: 1);
     });
 }
 
@@ -357,8 +320,7 @@ fn a_scopes_tasks_look_like_served_ones() {
         let look = || seen = Some((task::deadline(), task::label(), task::slot()));
         pool.scope(|scope| scope.serve(look).unwrap());
         assert_eq!(seen, Some((None, None, Some(0))));
-        let gate = Gate::new();
-        occupy(&pool, &gate, 1);
+        let _gate = hold(&pool, 1);
         let mut text = String::from("borrowed");
         pool.scope(|scope| {
             let refused = scope.serve(|| text.push('!')).unwrap_err();

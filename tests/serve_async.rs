@@ -6,10 +6,9 @@ mod common;
 use std::future::Future;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::thread;
 
-use common::futures::{block_on, counted, poll, value_of};
 use common::*;
 use lazypool::{task, Stats, WhenFull};
 
@@ -29,13 +28,11 @@ fn law22_it_submits_at_its_first_poll() {
         let future = pool.awaitable().serve_async(ledger.task(0));
         assert_eq!(ledger.drops(0), 0);
         drop(future);
-        assert_eq!((ledger.runs(0), ledger.drops(0)), (0, 1));
+        assert_eq!(ledger.fate(0), (0, 1));
         assert_eq!(pool.stats(), Stats::default());
         // If there is room, the first poll returns the handle.
         let mut future = pool.awaitable().serve_async(|| 3);
-        let Poll::Ready(handle) = poll(&mut future, Waker::noop()) else {
-            panic!("there is room")
-        };
+        let handle = ready(&mut future, Waker::noop());
         assert_eq!(handle.unwrap().join().unwrap(), 3);
         let again = catch_unwind(AssertUnwindSafe(|| poll(&mut future, Waker::noop())));
         assert!(again.is_err(), "polled after it was ready");
@@ -46,33 +43,28 @@ fn law22_it_submits_at_its_first_poll() {
 /// of its last poll. No thread waits.
 #[test]
 fn law22_it_waits_for_space_whatever_the_policy() {
-    timed(|| {
-        for (queue, policy) in [
-            (0, WhenFull::Refuse),
-            (1, WhenFull::Refuse),
-            (1, WhenFull::Block),
-            (0, WhenFull::BlockFor(ms(1))),
-        ] {
-            let (pool, gate) = full(queue);
-            let ((first, w1), (second, w2)) = (counted(), counted());
-            let on = pool.when_full(policy).labeled("later");
-            let mut future = on.awaitable().serve_async(task::label);
-            assert!(poll(&mut future, &w1).is_pending());
-            thread::sleep(ms(2));
-            assert!(poll(&mut future, &w2).is_pending());
-            assert_eq!(Arc::strong_count(&first), 2, "the first waker is not kept");
-            assert_eq!((pool.stats().waiting, second.woken()), (1, 0));
-            gate.open();
-            wait_until("a wake-up", || second.woken() == 1);
-            let Poll::Ready(Ok(handle)) = poll(&mut future, &w2) else {
-                panic!("woken in vain")
-            };
-            assert_eq!(handle.join().unwrap(), Some("later"));
-            let stats = settle(&pool);
-            assert_eq!((stats.waiting, stats.refused), (0, 1), "by `full`");
-            assert_eq!(stats.peak_workers, 1);
-            assert_eq!((first.woken(), Arc::strong_count(&second)), (0, 2));
-        }
+    let cases = [
+        (0, WhenFull::Refuse),
+        (1, WhenFull::Refuse),
+        (1, WhenFull::Block),
+        (0, WhenFull::BlockFor(ms(1))),
+    ];
+    timed_each(cases, |(queue, policy)| {
+        let (pool, gate) = full(queue);
+        let ((first, w1), (second, w2)) = (counted(), counted());
+        let on = pool.when_full(policy).labeled("later");
+        let mut future = pending(on.awaitable().serve_async(task::label), &w1);
+        thread::sleep(ms(2));
+        assert!(poll(&mut future, &w2).is_pending());
+        assert_eq!(Arc::strong_count(&first), 2, "the first waker is not kept");
+        assert_eq!((pool.stats().waiting, second.woken()), (1, 0));
+        gate.open();
+        wait_until("a wake-up", || second.woken() == 1);
+        let handle = ready(&mut future, &w2).map_err(drop).unwrap();
+        assert_eq!(handle.join().unwrap(), Some("later"));
+        // The only refusal is that by `full`.
+        assert_stats!(settle(&pool), waiting: 0, refused: 1, peak_workers: 1);
+        assert_eq!((first.woken(), Arc::strong_count(&second)), (0, 2));
     });
 }
 
@@ -80,36 +72,33 @@ fn law22_it_waits_for_space_whatever_the_policy() {
 /// never polled again gets its turn as the others do.
 #[test]
 fn law22_space_comes_in_order_without_polls() {
-    timed(|| {
-        for queue in [0, 1, 3] {
-            let (pool, gate) = full(queue);
-            let ran = Arc::new(Mutex::new(Vec::new()));
-            let task = |n: usize| {
-                let ran = Arc::clone(&ran);
-                move || ran.lock().unwrap().push(n)
-            };
-            let mut futures = Vec::new();
-            thread::scope(|s| {
-                for n in 0..9 {
-                    if n % 3 == 1 {
-                        let (pool, task) = (&pool, task(n));
-                        s.spawn(move || pool.when_full(WhenFull::Block).serve(task).unwrap());
-                    } else {
-                        let mut future = pool.awaitable().serve_async(task(n));
-                        assert!(poll(&mut future, Waker::noop()).is_pending());
-                        futures.push(future);
-                    }
-                    wait_in_line(&pool, n + 1);
+    timed_each([0, 1, 3], |queue| {
+        let (pool, gate) = full(queue);
+        let ran = Arc::new(Mutex::new(Vec::new()));
+        let task = |n: usize| {
+            let ran = Arc::clone(&ran);
+            move || ran.lock().unwrap().push(n)
+        };
+        let mut futures = Vec::new();
+        thread::scope(|s| {
+            for n in 0..9 {
+                if n % 3 == 1 {
+                    let (pool, task) = (&pool, task(n));
+                    s.spawn(move || pool.when_full(WhenFull::Block).serve(task).unwrap());
+                } else {
+                    let future = pool.awaitable().serve_async(task(n));
+                    futures.push(pending(future, Waker::noop()));
                 }
-                gate.open();
-            });
-            wait_until("all tasks to run", || ran.lock().unwrap().len() == 9);
-            assert_eq!(*ran.lock().unwrap(), (0..9).collect::<Vec<_>>());
-            // The forgotten futures keep no task and no wait from ending.
-            futures.drain(..2).for_each(std::mem::forget);
-            drop(futures);
-            assert_eq!(at_rest(&pool).completed, 10 + queue as u64);
-        }
+                wait_in_line(&pool, n + 1);
+            }
+            gate.open();
+        });
+        wait_until("all tasks to run", || ran.lock().unwrap().len() == 9);
+        assert_eq!(*ran.lock().unwrap(), (0..9).collect::<Vec<_>>());
+        // The forgotten futures keep no task and no wait from ending.
+        futures.drain(..2).for_each(std::mem::forget);
+        drop(futures);
+        assert_eq!(at_rest(&pool).completed, 10 + queue as u64);
     });
 }
 
@@ -117,16 +106,13 @@ fn law22_space_comes_in_order_without_polls() {
 /// hangs.
 #[test]
 fn law22_back_to_back_awaits_on_a_pool_of_one() {
-    timed(|| {
-        for queue in [0, 1] {
-            let pool = pool(1, queue);
-            for n in 0..rounds(500) {
-                assert_eq!(value_of(pool.awaitable().serve_async(move || n)), n);
-                assert_eq!(pool.do_with_deadline(move || n, LONG).unwrap(), n);
-            }
-            let stats = settle(&pool);
-            assert_eq!((stats.refused, stats.spawned), (0, 1));
+    timed_each([0, 1], |queue| {
+        let pool = pool(1, queue);
+        for n in 0..rounds(500) {
+            assert_eq!(value_of(pool.awaitable().serve_async(move || n)), n);
+            assert_eq!(pool.do_with_deadline(move || n, LONG).unwrap(), n);
         }
+        assert_stats!(settle(&pool), refused: 0, spawned: 1);
     });
 }
 
@@ -145,9 +131,7 @@ fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
                         .detach();
                 }
                 let mut future = on.serve_async(|| 5);
-                let Poll::Ready(Err(refused)) = poll(&mut future, Waker::noop()) else {
-                    panic!("the worker would wait for itself")
-                };
+                let refused = ready(&mut future, Waker::noop()).unwrap_err();
                 assert_eq!(refused.reason().as_str(), "on_worker");
                 assert_eq!(refused.run_anyway(), 5);
             });
@@ -156,9 +140,8 @@ fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
         let other = pool(1, 0);
         let (pool, gate) = full(0);
         let its = Arc::clone(&pool);
-        let waits = must_await(other.awaitable(), move || {
-            value_of(its.awaitable().serve_async(|| 6))
-        });
+        let waits = move || value_of(its.awaitable().serve_async(|| 6));
+        let waits = must_await(other.awaitable(), waits);
         wait_in_line(&pool, 1);
         gate.open();
         assert_eq!(waits.join().unwrap(), 6);

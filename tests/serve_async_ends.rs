@@ -5,47 +5,36 @@ mod common;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
-use common::futures::{block_on, counted, poll, value_of, Bad};
 use common::*;
-use lazypool::{task, Shutdown, TaskError};
+use lazypool::{task, TaskError};
 
 /// If the future is dropped before its turn, its closure is dropped there and never runs. The next
 /// one in line gets the space.
 #[test]
 fn law22_dropped_before_its_turn_it_never_runs() {
-    timed(|| {
-        for grouped in [false, true] {
-            let ledger = Ledger::new(3);
-            let (pool, gate) = held(0);
-            let group = pool.group();
-            let on = if grouped {
-                group.awaitable()
-            } else {
-                pool.awaitable()
-            };
-            let (count, waker) = counted();
-            let [first, second, third] = [0, 1, 2].map(|id| {
-                let mut future = on.serve_async(ledger.task(id));
-                assert!(poll(&mut future, &waker).is_pending());
-                future
-            });
-            drop(first);
-            assert_eq!((ledger.runs(0), ledger.drops(0)), (0, 1));
-            assert_eq!(pool.stats().waiting, 2);
-            assert_eq!(group.pending(), if grouped { 2 } else { 0 });
-            gate.open();
-            value_of(second);
-            value_of(third);
-            group.wait();
-            assert_eq!([0, 1, 2].map(|id| ledger.runs(id)), [0, 1, 1]);
-            assert_eq!(Arc::strong_count(&count), 2, "no waker is kept");
-            let stats = at_rest(&pool);
-            assert_eq!((stats.accepted, stats.discarded), (3, 0));
-        }
+    timed_each([false, true], |grouped| {
+        let ledger = Ledger::new(3);
+        let (pool, gate) = held(0);
+        let group = pool.group();
+        let on = [pool.awaitable(), group.awaitable()][usize::from(grouped)];
+        let (count, waker) = counted();
+        let submit = |id| pending(on.serve_async(ledger.task(id)), &waker);
+        let [first, second, third] = [0, 1, 2].map(submit);
+        drop(first);
+        assert_eq!(ledger.fate(0), (0, 1));
+        assert_eq!(pool.stats().waiting, 2);
+        assert_eq!(group.pending(), if grouped { 2 } else { 0 });
+        gate.open();
+        value_of(second);
+        value_of(third);
+        group.wait();
+        assert_eq!([0, 1, 2].map(|id| ledger.runs(id)), [0, 1, 1]);
+        assert_eq!(Arc::strong_count(&count), 2, "no waker is kept");
+        assert_stats!(at_rest(&pool), accepted: 3, discarded: 0);
     });
 }
 
@@ -58,14 +47,13 @@ fn law22_dropped_after_its_turn_it_cancels_a_queued_task() {
         let (next, ledger) = (Gate::new(), Ledger::new(1));
         must_serve(&pool, next.task());
         let (count, waker) = counted();
-        let mut future = pool.awaitable().serve_async(ledger.task(0));
-        assert!(poll(&mut future, &waker).is_pending());
+        let future = pending(pool.awaitable().serve_async(ledger.task(0)), &waker);
         gate.open();
         next.wait_entered(1);
         wait_until("a wake-up", || count.woken() == 1);
         assert_eq!(pool.stats().queued, 1);
         drop(future);
-        assert_eq!((ledger.runs(0), ledger.drops(0)), (0, 1));
+        assert_eq!(ledger.fate(0), (0, 1));
         assert_eq!((pool.stats().discarded, pool.stats().queued), (1, 0));
         next.open();
         at_rest(&pool);
@@ -80,12 +68,12 @@ fn law22_dropped_after_its_turn_it_cancels_a_running_task() {
         let (pool, gate) = held(0);
         let (hold, started) = (Gate::new(), Tally::default());
         let (key, start) = (hold.key(), started.task());
-        let mut future = pool.awaitable().serve_async(move || {
+        let future = pool.awaitable().serve_async(move || {
             start();
             wait_until("the cancel", task::is_cancelled);
             key.pass();
         });
-        assert!(poll(&mut future, Waker::noop()).is_pending());
+        let future = pending(future, Waker::noop());
         gate.open();
         wait_until("the task to start", || started.get() == 1);
         drop(future);
@@ -99,27 +87,20 @@ fn law22_dropped_after_its_turn_it_cancels_a_running_task() {
 /// A shutdown gives the closure back at once, while the worker is still busy.
 #[test]
 fn law22_a_shutdown_answers_it_at_once() {
-    timed(|| {
-        for mode in [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel] {
-            let (pool, gate) = full(1);
-            let (count, waker) = counted();
-            let mut future = pool.awaitable().serve_async(|| 7);
-            assert!(poll(&mut future, &waker).is_pending());
-            pool.shutdown(mode, Duration::ZERO);
-            assert_eq!((count.woken(), pool.stats().waiting), (1, 0));
-            let Poll::Ready(Err(refused)) = poll(&mut future, &waker) else {
-                panic!("the future was woken")
-            };
-            assert!(refused.is_closed());
-            assert_eq!(refused.run_anyway(), 7);
-            assert_eq!(pool.stats().refusals.closed, 1);
-            gate.open();
-            assert!(pool.shutdown(mode, Duration::MAX).is_clean());
-            assert_eq!(
-                reason(block_on(pool.awaitable().serve_async(|| 7))),
-                "closed"
-            );
-        }
+    timed_each(MODES, |mode| {
+        let (pool, gate) = full(1);
+        let (count, waker) = counted();
+        let mut future = pending(pool.awaitable().serve_async(|| 7), &waker);
+        pool.shutdown(mode, Duration::ZERO);
+        assert_eq!((count.woken(), pool.stats().waiting), (1, 0));
+        let refused = ready(&mut future, &waker).unwrap_err();
+        assert!(refused.is_closed());
+        assert_eq!(refused.run_anyway(), 7);
+        assert_eq!(pool.stats().refusals.closed, 1);
+        gate.open();
+        assert!(pool.shutdown(mode, Duration::MAX).is_clean());
+        let later = block_on(pool.awaitable().serve_async(|| 7));
+        assert_eq!(reason(later), "closed");
     });
 }
 
@@ -129,13 +110,12 @@ fn law22_a_drop_of_the_pool_answers_it() {
     timed(|| {
         let (pool, gate) = held(0);
         let (count, waker) = counted();
-        let mut future = pool.awaitable().serve_async(|| 7);
-        assert!(poll(&mut future, &waker).is_pending());
+        let future = pending(pool.awaitable().serve_async(|| 7), &waker);
         let ended = drop_aside(pool);
         wait_until("a wake-up", || count.woken() == 1);
         assert_eq!(reason(block_on(future)), "closed");
         gate.open();
-        ended.recv_timeout(LIMIT).expect("the worker has ended");
+        arrives("the end of the drop", &ended);
     });
 }
 
@@ -143,34 +123,28 @@ fn law22_a_drop_of_the_pool_answers_it() {
 /// another poll.
 #[test]
 fn law22_a_cancel_of_its_group_answers_it_at_once() {
-    timed(|| {
-        for queue in [0, 1] {
-            let (pool, gate) = full(queue);
-            let (group, other) = (pool.group(), pool.group());
-            let (count, waker) = counted();
-            let mut future = group.awaitable().serve_async(|| 7);
-            let mut kept = other.awaitable().serve_async(|| 8);
-            assert!(poll(&mut future, &waker).is_pending());
-            assert!(poll(&mut kept, &waker).is_pending());
-            assert_eq!((group.pending(), other.pending()), (1, 1));
-            group.cancel();
-            assert_eq!((count.woken(), group.pending()), (1, 0));
-            group.wait();
-            let Poll::Ready(Err(refused)) = poll(&mut future, &waker) else {
-                panic!("the future was woken")
-            };
-            assert_eq!(refused.reason().as_str(), "cancelled");
-            assert_eq!(refused.into_inner()(), 7);
-            gate.open();
-            assert_eq!(value_of(kept), 8);
-            other.wait();
-            assert_eq!((other.completed(), pool.stats().refusals.cancelled), (1, 1));
-        }
+    timed_each([0, 1], |queue| {
+        let (pool, gate) = full(queue);
+        let (group, other) = (pool.group(), pool.group());
+        let (count, waker) = counted();
+        let mut future = pending(group.awaitable().serve_async(|| 7), &waker);
+        let kept = pending(other.awaitable().serve_async(|| 8), &waker);
+        assert_eq!((group.pending(), other.pending()), (1, 1));
+        group.cancel();
+        assert_eq!((count.woken(), group.pending()), (1, 0));
+        group.wait();
+        let refused = ready(&mut future, &waker).unwrap_err();
+        assert_eq!(refused.reason().as_str(), "cancelled");
+        assert_eq!(refused.into_inner()(), 7);
+        gate.open();
+        assert_eq!(value_of(kept), 8);
+        other.wait();
+        assert_eq!((other.completed(), pool.stats().refusals.cancelled), (1, 1));
     });
 }
 
-/// A deadline counts from the first poll. It has no timer: a task whose deadline passes in line ends
-/// at its turn, and its handle returns `Expired`.
+/// A deadline counts from the first poll. It has no timer: a task whose deadline passes in line
+/// ends at its turn, and its handle returns `Expired`.
 #[test]
 fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
     timed(|| {
@@ -182,12 +156,10 @@ fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
         for d in [Duration::ZERO, ms(1)] {
             let (pool, gate) = held(0);
             let (count, waker) = counted();
-            let late = pool.with_deadline(d).awaitable();
-            let mut late = late.serve_async(|| unreachable!("too late"));
-            let far = pool.with_deadline(Duration::MAX).awaitable();
-            let mut far = far.serve_async(task::deadline);
-            assert!(poll(&mut late, &waker).is_pending());
-            assert!(poll(&mut far, &waker).is_pending());
+            let [on, far] = [d, Duration::MAX].map(|d| pool.with_deadline(d));
+            let too_late = || unreachable!("too late");
+            let mut late = pending(on.awaitable().serve_async(too_late), &waker);
+            let far = pending(far.awaitable().serve_async(task::deadline), &waker);
             thread::sleep(ms(2));
             assert_eq!(count.woken(), 0, "no timer");
             assert!(poll(&mut late, &waker).is_pending());
@@ -195,8 +167,7 @@ fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
             let outcome: Result<(), _> = block_on(block_on(late).expect("accepted"));
             assert!(matches!(outcome, Err(TaskError::Expired)), "{outcome:?}");
             assert_eq!(value_of(far), None);
-            let stats = at_rest(&pool);
-            assert_eq!((stats.expired, stats.completed), (1, 2), "{stats:?}");
+            assert_stats!(at_rest(&pool), expired: 1, completed: 2);
         }
     });
 }
@@ -205,30 +176,24 @@ fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
 /// run, and its group and the line are as before.
 #[test]
 fn law22_a_waker_whose_clone_panics_harms_nothing() {
-    timed(|| {
-        for (grouped, again) in [(false, false), (true, false), (false, true), (true, true)] {
-            let ledger = Ledger::new(1);
-            let (pool, gate) = held(0);
-            let group = pool.group();
-            let on = if grouped {
-                group.awaitable()
-            } else {
-                pool.awaitable()
-            };
-            let mut future = on.serve_async(ledger.task(0));
-            if again {
-                assert!(poll(&mut future, Waker::noop()).is_pending());
-            }
-            let bad = Bad::waker(Bad::CLONE);
-            let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut future, &bad)));
-            assert!(polled.is_err());
-            drop(future);
-            assert_eq!((pool.stats().waiting, group.pending()), (0, 0));
-            assert_eq!((ledger.runs(0), ledger.drops(0)), (0, 1));
-            gate.open();
-            assert_eq!(value_of(on.serve_async(|| 4)), 4);
-            group.wait();
-            at_rest(&pool);
+    timed_each(product([false, true], [false, true]), |(again, grouped)| {
+        let ledger = Ledger::new(1);
+        let (pool, gate) = held(0);
+        let group = pool.group();
+        let on = [pool.awaitable(), group.awaitable()][usize::from(grouped)];
+        let mut future = on.serve_async(ledger.task(0));
+        if again {
+            future = pending(future, Waker::noop());
         }
+        let bad = Bad::waker(Bad::CLONE);
+        let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut future, &bad)));
+        assert!(polled.is_err());
+        drop(future);
+        assert_eq!((pool.stats().waiting, group.pending()), (0, 0));
+        assert_eq!(ledger.fate(0), (0, 1));
+        gate.open();
+        assert_eq!(value_of(on.serve_async(|| 4)), 4);
+        group.wait();
+        at_rest(&pool);
     });
 }

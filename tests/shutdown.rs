@@ -3,12 +3,10 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{mpsc, Arc, Barrier};
+use std::sync::{mpsc, Barrier};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::gates::*;
 use common::*;
 use lazypool::{task, Pool, Shutdown, WhenFull};
 
@@ -40,76 +38,64 @@ fn assert_closed(pool: &Pool) {
 /// room at once. That is so while tasks still run, in a full pool, and after the end.
 #[test]
 fn law10_a_closed_pool_refuses() {
-    timed(|| {
-        for mode in MODES {
-            for (max, queue) in [(1, 0), (2, 3)] {
-                let builder = builder(max, queue).when_full(WhenFull::Block);
-                let pool = builder.build().expect("pool");
-                assert!(!pool.is_closed());
-                let gate = Gate::new();
-                fill(&pool, &gate);
-                thread::scope(|s| {
-                    let _opener = gate.opener();
-                    let pool = &pool;
-                    let serve = s.spawn(|| pool.serve(|| ()).unwrap_err().is_closed());
-                    let calls = [LONG, Duration::MAX].map(|d| {
-                        s.spawn(move || refused(pool.do_with_deadline(|| (), d)).is_closed())
-                    });
-                    wait_in_line(pool, 3);
-                    assert!(!pool.shutdown(mode, Duration::ZERO).is_clean());
-                    // The gate is still shut.
-                    assert!(serve.join().unwrap());
-                    assert!(calls.map(|call| call.join().unwrap()).iter().all(|&it| it));
-                    assert_closed(pool);
-                });
-                assert!(pool.shutdown(mode, LIMIT).is_clean());
-                assert_closed(&pool);
-                assert_eq!(pool.stats().refusals.closed, 13);
-                check_at_rest(&pool, &pool.stats());
-            }
-        }
-        let unused = pool(4, 4);
-        assert!(unused.shutdown(Shutdown::Drain, Duration::ZERO).is_clean());
-        assert_closed(&unused);
-        assert_eq!(unused.stats().spawned, 0);
+    timed_each(product(MODES, [(1, 0), (2, 3)]), |(mode, (max, queue))| {
+        let pool = pool_with(max, queue, |b| b.when_full(WhenFull::Block));
+        assert!(!pool.is_closed());
+        let gate = filled(&pool);
+        thread::scope(|s| {
+            let _opener = gate.opener();
+            let pool = &pool;
+            let serve = s.spawn(|| pool.serve(|| ()).unwrap_err().is_closed());
+            let call = |d| refused(pool.do_with_deadline(|| (), d)).is_closed();
+            let calls = [LONG, Duration::MAX].map(|d| s.spawn(move || call(d)));
+            wait_in_line(pool, 3);
+            assert!(!pool.shutdown(mode, Duration::ZERO).is_clean());
+            // The gate is still shut.
+            assert!(serve.join().unwrap());
+            assert!(calls.map(|call| call.join().unwrap()).iter().all(|&it| it));
+            assert_closed(pool);
+        });
+        assert!(pool.shutdown(mode, LIMIT).is_clean());
+        assert_closed(&pool);
+        assert_stats!(check_at_rest(&pool), refusals.closed: 13);
     });
+    let unused = pool(4, 4);
+    assert!(unused.shutdown(Shutdown::Drain, Duration::ZERO).is_clean());
+    assert_closed(&unused);
+    assert_eq!(unused.stats().spawned, 0);
 }
 
 /// Law 10: with `Drain` every accepted task runs, those in the queue included, even if the timeout
 /// of the first call has passed. A queued call expires if its deadline passes meanwhile.
 #[test]
 fn law10_drain_runs_everything() {
-    timed(|| {
-        for (max, queue) in [(1, 0), (1, 40), (3, 40)] {
-            let pool = pool(max, queue + 1);
-            let gate = Gate::new();
-            let ledger = Ledger::new(max + queue);
-            for id in 0..max + queue {
-                must_serve(&pool, after(&gate, ledger.task(id)));
-            }
-            gate.wait_entered(max);
-            thread::scope(|s| {
-                let _opener = gate.opener();
-                let brief = s.spawn(|| expired(pool.do_with_deadline(|| (), ms(500))));
-                wait_until("the call to queue", || pool.stats().queued == queue + 1);
-                assert!(!pool.shutdown(Shutdown::Drain, ms(5)).is_clean());
-                let down = s.spawn(|| pool.shutdown(Shutdown::Drain, Duration::MAX));
-                brief.join().unwrap();
-                assert!(!down.is_finished(), "returned with tasks unended");
-                assert_eq!(ledger.total_runs(), 0);
-                gate.open();
-                let report = down.join().unwrap();
-                assert!(report.is_clean());
-                assert_eq!(report.discarded, 0);
-            });
-            ledger.assert_all_ran();
-            let s = pool.stats();
-            let completed = (max + queue) as u64;
-            let ends = (s.completed, s.expired, s.discarded);
-            assert_eq!(ends, (completed, 1, 0), "{s:?}");
-            assert_eq!((s.workers, s.retired), (0, s.spawned), "{s:?}");
-            assert!(pool.workers().is_empty());
+    timed_each([(1, 0), (1, 40), (3, 40)], |(max, queue)| {
+        let pool = pool(max, queue + 1);
+        let gate = Gate::new();
+        let ledger = Ledger::new(max + queue);
+        for id in 0..max + queue {
+            must_serve(&pool, after(&gate, ledger.task(id)));
         }
+        gate.wait_entered(max);
+        thread::scope(|s| {
+            let _opener = gate.opener();
+            let brief = s.spawn(|| expired(pool.do_with_deadline(|| (), ms(500))));
+            await_queued(&pool, queue + 1);
+            assert!(!pool.shutdown(Shutdown::Drain, ms(5)).is_clean());
+            let down = s.spawn(|| pool.shutdown(Shutdown::Drain, Duration::MAX));
+            brief.join().unwrap();
+            assert!(!down.is_finished(), "returned with tasks unended");
+            assert_eq!(ledger.total_runs(), 0);
+            gate.open();
+            let report = down.join().unwrap();
+            assert!(report.is_clean());
+            assert_eq!(report.discarded, 0);
+        });
+        ledger.assert_all_ran();
+        let s = pool.stats();
+        assert_stats!(s, completed: (max + queue) as u64, expired: 1, discarded: 0);
+        assert_stats!(s, workers: 0, retired: s.spawned);
+        assert!(pool.workers().is_empty());
     });
 }
 
@@ -117,47 +103,37 @@ fn law10_drain_runs_everything() {
 /// discarded. Waiting callers get their closures back, refused as `Closed`. See pond 138, 61.
 #[test]
 fn law10_discard_hands_queued_tasks_back() {
-    timed(|| {
-        for mode in [Shutdown::Discard, Shutdown::Cancel] {
-            for d in [LONG, Duration::MAX] {
-                let pool = pool(2, 6);
-                let gate = Gate::new();
-                let ledger = Ledger::new(8);
-                for id in 0..2 {
-                    must_serve(&pool, after(&gate, ledger.task(id)));
-                }
-                gate.wait_entered(2);
-                let fate = |id| (ledger.runs(id), ledger.drops(id));
-                thread::scope(|s| {
-                    let _opener = gate.opener();
-                    let calls = [2, 3, 4].map(|id| {
-                        let task = ledger.task(id);
-                        let pool = &pool;
-                        s.spawn(move || refused(pool.do_with_deadline(task, d)))
-                    });
-                    (5..8).for_each(|id| must_serve(&pool, ledger.task(id)));
-                    wait_until("all tasks to be queued", || pool.stats().queued == 6);
-                    let report = pool.shutdown(mode, Duration::ZERO);
-                    assert_eq!((report.discarded, report.stragglers.len()), (6, 2));
-                    assert!(!report.is_clean());
-                    // These callers return before any worker is free again.
-                    for (id, call) in (2..5).zip(calls) {
-                        let back = call.join().unwrap();
-                        assert!(back.is_closed(), "{back:?}");
-                        assert_eq!(fate(id), (0, 0));
-                        back.run_anyway();
-                    }
-                    assert!((5..8).all(|id| fate(id) == (0, 1)));
-                });
-                let report = pool.shutdown(mode, LIMIT);
-                assert!(report.is_clean());
-                assert_eq!(report.discarded, 6, "by this pool's shutdowns so far");
-                assert!((0..5).all(|id| fate(id) == (1, 1)));
-                let s = pool.stats();
-                assert_eq!((s.completed, s.discarded, s.refused), (2, 6, 0), "{s:?}");
-                check_at_rest(&pool, &s);
+    let modes = [Shutdown::Discard, Shutdown::Cancel];
+    timed_each(product(modes, [LONG, Duration::MAX]), |(mode, d)| {
+        let (pool, gate) = (pool(2, 6), Gate::new());
+        let ledger = Ledger::new(8);
+        (0..2).for_each(|id| occupy_then(&pool, &gate, ledger.task(id)));
+        thread::scope(|s| {
+            let _opener = gate.opener();
+            let calls = [2, 3, 4].map(|id| {
+                let task = ledger.task(id);
+                let pool = &pool;
+                s.spawn(move || refused(pool.do_with_deadline(task, d)))
+            });
+            (5..8).for_each(|id| must_serve(&pool, ledger.task(id)));
+            await_queued(&pool, 6);
+            let report = pool.shutdown(mode, Duration::ZERO);
+            assert_eq!((report.discarded, report.stragglers.len()), (6, 2));
+            assert!(!report.is_clean());
+            // These callers return before any worker is free again.
+            for (id, call) in (2..5).zip(calls) {
+                let back = call.join().unwrap();
+                assert!(back.is_closed(), "{back:?}");
+                assert_eq!(ledger.fate(id), (0, 0));
+                back.run_anyway();
             }
-        }
+            assert!((5..8).all(|id| ledger.fate(id) == (0, 1)));
+        });
+        let report = pool.shutdown(mode, LIMIT);
+        assert!(report.is_clean());
+        assert_eq!(report.discarded, 6, "by this pool's shutdowns so far");
+        assert!((0..5).all(|id| ledger.fate(id) == (1, 1)));
+        assert_stats!(check_at_rest(&pool), completed: 2, discarded: 6, refused: 0);
     });
 }
 
@@ -165,68 +141,61 @@ fn law10_discard_hands_queued_tasks_back() {
 /// and waiting callers get their values. See pond 138, 61.
 #[test]
 fn law10_tasks_handed_over_run() {
-    timed(|| {
-        for mode in MODES {
-            let gate = Gate::new();
-            let key = gate.key();
-            let builder = builder(2, 0).on_worker_start(move |_| key.pass());
-            let pool = builder.build().expect("pool");
-            let ledger = Ledger::new(2);
-            thread::scope(|s| {
-                let _opener = gate.opener();
-                // Without a queue, an accepted task has been handed over to a worker.
-                must_serve(&pool, ledger.task(0));
-                let call = s.spawn(|| pool.do_with_deadline(ledger.task(1), LONG));
-                wait_until("both tasks to be handed over", || {
-                    let s = pool.stats();
-                    s.accepted == 2 && s.running == 2
-                });
-                let report = pool.shutdown(mode, ms(2));
-                assert_eq!((report.discarded, report.stragglers.len()), (0, 2));
-                assert_eq!(ledger.total_runs(), 0);
-                gate.open();
-                call.join().unwrap().expect("handed over, so it runs");
+    timed_each(MODES, |mode| {
+        let (pool, gate) = gated(2, 0, |b, gate| b.on_worker_start(gate.hook()));
+        let ledger = Ledger::new(2);
+        thread::scope(|s| {
+            let _opener = gate.opener();
+            // Without a queue, an accepted task has been handed over to a worker.
+            must_serve(&pool, ledger.task(0));
+            let call = s.spawn(|| pool.do_with_deadline(ledger.task(1), LONG));
+            wait_until("both tasks to be handed over", || {
+                let s = pool.stats();
+                s.accepted == 2 && s.running == 2
             });
-            let report = pool.shutdown(mode, LIMIT);
-            assert!(report.is_clean());
-            assert_eq!(report.discarded, 0);
-            ledger.assert_all_ran();
-        }
+            let report = pool.shutdown(mode, ms(2));
+            assert_eq!((report.discarded, report.stragglers.len()), (0, 2));
+            assert_eq!(ledger.total_runs(), 0);
+            gate.open();
+            call.join().unwrap().expect("handed over, so it runs");
+        });
+        let report = pool.shutdown(mode, LIMIT);
+        assert!(report.is_clean());
+        assert_eq!(report.discarded, 0);
+        ledger.assert_all_ran();
     });
 }
 
-/// Law 10: `Cancel` makes `task::is_cancelled()` return true in running tasks. `Drain` and `Discard`
-/// do not, but a later `Cancel` does. Waiting callers get their values.
+/// Law 10: `Cancel` makes `task::is_cancelled()` return true in running tasks. `Drain` and
+/// `Discard` do not, but a later `Cancel` does. Waiting callers get their values.
 #[test]
 fn law10_cancel_is_seen_by_running_tasks() {
-    timed(|| {
-        for d in [LONG, Duration::MAX] {
-            let pool = pool(2, 0);
-            let (tx, rx) = mpsc::channel();
-            let task = || {
-                let tx = tx.clone();
-                move || {
-                    tx.send("started").unwrap();
-                    wait_until("the cancel", task::is_cancelled);
-                    tx.send("cancelled").unwrap();
-                    11
-                }
-            };
-            thread::scope(|s| {
-                let (serve, call) = (task(), task());
-                must_serve(&pool, move || drop(Box::new(serve())));
-                let call = s.spawn(|| pool.do_with_deadline(call, d));
-                assert_eq!([(); 2].map(|()| arrives("a task", &rx)), ["started"; 2]);
-                for mode in [Shutdown::Drain, Shutdown::Discard] {
-                    assert!(!pool.shutdown(mode, ms(20)).is_clean());
-                    assert!(rx.try_recv().is_err(), "{mode:?} cancels");
-                }
-                assert!(pool.shutdown(Shutdown::Cancel, LIMIT).is_clean());
-                assert_eq!([(); 2].map(|()| arrives("a task", &rx)), ["cancelled"; 2]);
-                assert_eq!(call.join().unwrap().unwrap(), 11);
-            });
-            assert_eq!(pool.stats().timed_out, 0);
-        }
+    timed_each([LONG, Duration::MAX], |d| {
+        let pool = pool(2, 0);
+        let (tx, rx) = mpsc::channel();
+        let task = || {
+            let tx = tx.clone();
+            move || {
+                tx.send("started").unwrap();
+                wait_until("the cancel", task::is_cancelled);
+                tx.send("cancelled").unwrap();
+                11
+            }
+        };
+        thread::scope(|s| {
+            let (serve, call) = (task(), task());
+            must_serve(&pool, move || drop(Box::new(serve())));
+            let call = s.spawn(|| pool.do_with_deadline(call, d));
+            assert_eq!([(); 2].map(|()| arrives("a task", &rx)), ["started"; 2]);
+            for mode in [Shutdown::Drain, Shutdown::Discard] {
+                assert!(!pool.shutdown(mode, ms(20)).is_clean());
+                assert!(rx.try_recv().is_err(), "{mode:?} cancels");
+            }
+            assert!(pool.shutdown(Shutdown::Cancel, LIMIT).is_clean());
+            assert_eq!([(); 2].map(|()| arrives("a task", &rx)), ["cancelled"; 2]);
+            assert_eq!(call.join().unwrap().unwrap(), 11);
+        });
+        assert_eq!(pool.stats().timed_out, 0);
     });
 }
 
@@ -255,8 +224,7 @@ fn law10_the_strictest_mode_stays() {
         // After `Cancel` and then milder modes, running tasks stay cancelled.
         let pool = self::pool(1, 0);
         let gate = Gate::new();
-        let task = must_await(pool.awaitable(), after(&gate, task::is_cancelled));
-        gate.wait_entered(1);
+        let task = await_then(pool.awaitable(), &gate, task::is_cancelled);
         for mode in [Shutdown::Cancel, Shutdown::Discard, Shutdown::Drain] {
             assert!(!pool.shutdown(mode, Duration::ZERO).is_clean());
         }
@@ -269,31 +237,26 @@ fn law10_the_strictest_mode_stays() {
 /// after the tasks have ended is clean. See ants 259.
 #[test]
 fn law10_returns_at_its_timeout_with_the_stragglers() {
-    timed(|| {
-        for mode in MODES {
-            let pool = pool(3, 0);
-            let gate = Gate::new();
-            must_serve(&pool, || ());
-            settle(&pool);
-            pool.labeled("long").serve(gate.task()).unwrap();
-            abandon(&pool, || gate.task());
-            gate.wait_entered(2);
-            for timeout in [0, 1, 40, 120].map(ms) {
-                let start = Instant::now();
-                let report = pool.shutdown(mode, timeout);
-                let took = start.elapsed();
-                assert!(took >= timeout, "{took:?} of {timeout:?}");
-                assert!(!report.is_clean());
-                let busy = report.stragglers.iter().filter(|w| w.busy);
-                let mut who: Vec<_> = busy.map(|w| (w.label, w.abandoned)).collect();
-                who.sort_unstable();
-                assert_eq!(who, [(None, true), (Some("long"), false)], "{report:?}");
-            }
-            gate.open();
-            let report = pool.shutdown(mode, Duration::MAX);
-            assert!(report.is_clean() && report.stragglers.is_empty());
-            assert_eq!(pool.stats().completed, 3);
+    timed_each(MODES, |mode| {
+        let pool = pool(3, 0);
+        let gate = Gate::new();
+        must_serve(&pool, || ());
+        settle(&pool);
+        pool.labeled("long").serve(gate.task()).unwrap();
+        abandon(&pool, || gate.task());
+        gate.wait_entered(2);
+        for timeout in [0, 1, 40, 120].map(ms) {
+            let report = takes(timeout, || pool.shutdown(mode, timeout));
+            assert!(!report.is_clean());
+            let busy = report.stragglers.iter().filter(|w| w.busy);
+            let mut who: Vec<_> = busy.map(|w| (w.label, w.abandoned)).collect();
+            who.sort_unstable();
+            assert_eq!(who, [(None, true), (Some("long"), false)], "{report:?}");
         }
+        gate.open();
+        let report = pool.shutdown(mode, Duration::MAX);
+        assert!(report.is_clean() && report.stragglers.is_empty());
+        assert_eq!(pool.stats().completed, 3);
     });
 }
 
@@ -301,39 +264,31 @@ fn law10_returns_at_its_timeout_with_the_stragglers() {
 /// included. By then `on_worker_stop` and the thread-local destructors have run.
 #[test]
 fn law10_no_thread_outlives_a_clean_report() {
-    timed(|| {
-        for n in 0..9 {
-            let [ended, stopped] = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
-            let stops = Arc::clone(&stopped);
-            let pool = builder(5, n % 2 * 8)
-                .min_workers(5)
-                .thread_name("lp10t")
-                .on_worker_stop(move |_| {
-                    stops.fetch_add(1, Ordering::SeqCst);
-                })
-                .build()
-                .expect("pool");
-            let gate = Gate::new();
-            for _ in 0..4 {
-                let ended = Arc::clone(&ended);
-                let slow_end = move || {
-                    thread::sleep(ms(30));
-                    ended.fetch_add(1, Ordering::SeqCst);
-                };
-                must_serve(&pool, after(&gate, || at_thread_end(slow_end)));
-            }
-            gate.wait_entered(4);
-            gate.open();
-            match MODES.get(n / 2) {
-                Some(&mode) => assert!(pool.shutdown(mode, Duration::MAX).is_clean()),
-                None => drop(pool),
-            }
-            assert_eq!(ended.load(Ordering::SeqCst), 4, "not joined");
-            assert_eq!(stopped.load(Ordering::SeqCst), 5);
-            // The system may list a thread for a moment after it was joined.
-            #[cfg(target_os = "linux")]
-            wait_until("threads to be gone", || os::workers_named("lp10t") == 0);
+    timed_each(0..9, |n| {
+        let (ended, stopped) = (Tally::default(), Tally::default());
+        let stops = stopped.clone();
+        let pool = pool_with(5, n % 2 * 8, |b| {
+            let b = b.min_workers(5).thread_name("lp10t");
+            b.on_worker_stop(move |_| stops.add(1))
+        });
+        let gate = Gate::new();
+        for _ in 0..4 {
+            let end = ended.task();
+            let slow_end = move || {
+                thread::sleep(ms(30));
+                end();
+            };
+            occupy_then(&pool, &gate, || at_thread_end(slow_end));
         }
+        gate.open();
+        match MODES.get(n / 2) {
+            Some(&mode) => assert!(pool.shutdown(mode, Duration::MAX).is_clean()),
+            None => drop(pool),
+        }
+        assert_eq!((ended.get(), stopped.get()), (4, 5), "not joined");
+        // The system may list a thread for a moment after it was joined.
+        #[cfg(target_os = "linux")]
+        wait_until("threads to be gone", || os::workers_named("lp10t") == 0);
     });
 }
 
@@ -341,40 +296,37 @@ fn law10_no_thread_outlives_a_clean_report() {
 /// report, with the tasks that were discarded so far.
 #[test]
 fn law10_from_many_threads() {
-    timed(|| {
-        for turn in 0..rounds(60) as usize {
-            let pool = pool(3, 8);
-            let ledger = Ledger::new(11);
-            for id in 0..11 {
-                let run = ledger.task(id);
-                must_serve(&pool, move || {
-                    spin(Duration::from_micros(30));
-                    run();
-                });
-            }
-            let start = Barrier::new(6);
-            let discarded: Vec<u64> = thread::scope(|s| {
-                let call = |i| {
-                    let (pool, start) = (&pool, &start);
-                    s.spawn(move || {
-                        start.wait();
-                        let mode = MODES[(turn + i) % 3];
-                        assert!(pool.shutdown(mode, Duration::MAX).is_clean());
-                        let again = pool.shutdown(Shutdown::Drain, Duration::ZERO);
-                        assert!(again.is_clean());
-                        again.discarded
-                    })
-                };
-                let calls: Vec<_> = (0..6).map(call).collect();
-                calls.into_iter().map(|call| call.join().unwrap()).collect()
+    timed_each(0..rounds(60) as usize, |turn| {
+        let pool = pool(3, 8);
+        let ledger = Ledger::new(11);
+        for id in 0..11 {
+            let run = ledger.task(id);
+            must_serve(&pool, move || {
+                spin(Duration::from_micros(30));
+                run();
             });
-            let s = pool.stats();
-            check_at_rest(&pool, &s);
-            assert_eq!((s.completed + s.discarded, s.accepted), (11, 11), "{s:?}");
-            assert_eq!(s.completed, ledger.total_runs(), "{s:?}");
-            assert_eq!(discarded, [s.discarded; 6]);
-            assert!((0..11).all(|id| ledger.drops(id) == 1));
         }
+        let start = Barrier::new(6);
+        let discarded: Vec<u64> = thread::scope(|s| {
+            let call = |i| {
+                let (pool, start) = (&pool, &start);
+                s.spawn(move || {
+                    start.wait();
+                    let mode = MODES[(turn + i) % 3];
+                    assert!(pool.shutdown(mode, Duration::MAX).is_clean());
+                    let again = pool.shutdown(Shutdown::Drain, Duration::ZERO);
+                    assert!(again.is_clean());
+                    again.discarded
+                })
+            };
+            let calls: Vec<_> = (0..6).map(call).collect();
+            calls.into_iter().map(|call| call.join().unwrap()).collect()
+        });
+        let s = check_at_rest(&pool);
+        assert_eq!((s.completed + s.discarded, s.accepted), (11, 11), "{s:?}");
+        assert_stats!(s, completed: ledger.total_runs());
+        assert_eq!(discarded, [s.discarded; 6]);
+        assert!((0..11).all(|id| ledger.drops(id) == 1));
     });
 }
 
@@ -382,34 +334,31 @@ fn law10_from_many_threads() {
 /// The tasks that still run are not affected.
 #[test]
 fn law10_a_drop_does_as_told() {
-    timed(|| {
-        for mode in MODES {
-            let pool = builder(1, 4)
-                .shutdown_on_drop(Shutdown::Drain, Duration::MAX)
+    timed_each(MODES, |mode| {
+        let pool = pool_with(1, 4, |b| {
+            b.shutdown_on_drop(Shutdown::Drain, Duration::MAX)
                 .shutdown_on_drop(mode, ms(40))
-                .build()
-                .expect("pool");
-            let gate = Gate::new();
-            let task = must_await(pool.awaitable(), after(&gate, task::is_cancelled));
-            gate.wait_entered(1);
-            let ledger = Ledger::new(4);
-            (0..4).for_each(|id| must_serve(&pool, ledger.task(id)));
-            let start = Instant::now();
-            drop(pool);
-            assert!(start.elapsed() >= ms(40), "gave up early");
-            let discards = mode != Shutdown::Drain;
-            for id in 0..4 {
-                let fate = (ledger.runs(id), ledger.drops(id));
-                assert_eq!(fate, (0, u32::from(discards)), "{mode:?}");
-            }
-            gate.open();
-            assert_eq!(task.join().unwrap(), mode == Shutdown::Cancel);
-            wait_until("the remaining tasks to end", || {
-                (0..4).all(|id| ledger.drops(id) == 1)
-            });
-            assert_eq!(ledger.total_runs(), if discards { 0 } else { 4 });
+        });
+        let gate = Gate::new();
+        let task = await_then(pool.awaitable(), &gate, task::is_cancelled);
+        let ledger = Ledger::new(4);
+        (0..4).for_each(|id| must_serve(&pool, ledger.task(id)));
+        takes(ms(40), || drop(pool));
+        let discards = mode != Shutdown::Drain;
+        for id in 0..4 {
+            assert_eq!(ledger.fate(id), (0, u32::from(discards)), "{mode:?}");
         }
-        // By default it drains, however long that takes.
+        gate.open();
+        assert_eq!(task.join().unwrap(), mode == Shutdown::Cancel);
+        ledger.wait_drops();
+        assert_eq!(ledger.total_runs(), if discards { 0 } else { 4 });
+    });
+}
+
+/// Law 10: by default, dropping the pool drains it, however long that takes.
+#[test]
+fn law10_a_drop_drains_by_default() {
+    timed(|| {
         let (pool, ledger) = (pool(2, 20), Ledger::new(22));
         for id in 0..22 {
             let run = ledger.task(id);

@@ -7,8 +7,6 @@ use std::sync::{mpsc, Arc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use common::futures::outcome_of;
-use common::gates::*;
 use common::*;
 use lazypool::{Group, Pool, Refused, Shutdown, TaskError, WhenFull};
 
@@ -36,32 +34,29 @@ fn blocked(pool: &Pool, group: &Group) -> mpsc::Receiver<Result<(), Refused<()>>
 /// behind the caller's task.
 #[test]
 fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
-    timed(|| {
-        for (mode, slow_is_first) in [(Shutdown::Discard, false), (Shutdown::Cancel, true)] {
-            let (pool, _busy) = held(2);
-            let slow = Gate::new();
-            if slow_is_first {
-                must_serve(&pool, dropping(slow.task()));
-            }
-            let (tell, told) = mpsc::channel();
-            let caller = Arc::clone(&pool);
-            thread::spawn(move || tell.send(caller.do_with_deadline(|| (), LONG)));
-            let queued = 1 + usize::from(slow_is_first);
-            await_queued(&pool, queued);
-            if !slow_is_first {
-                must_serve(&pool, dropping(slow.task()));
-            }
-            let submitter = blocked(&pool, &pool.when_full(WhenFull::Block).group());
-            let its = Arc::clone(&pool);
-            let shutdown = aside(&slow, move || its.shutdown(mode, Duration::ZERO));
-            let returned = refused(arrives("the caller's answer", &told));
-            assert!(returned.is_closed());
-            let refused = arrives("the submitter's answer", &submitter);
-            assert!(refused.unwrap_err().is_closed());
-            assert!(!shutdown.is_finished());
-            slow.open();
-            assert_eq!(shutdown.join().unwrap().discarded, 2);
+    let cases = [(Shutdown::Discard, false), (Shutdown::Cancel, true)];
+    timed_each(cases, |(mode, slow_is_first)| {
+        let (pool, _busy) = held(2);
+        let slow = Gate::new();
+        if slow_is_first {
+            must_serve(&pool, dropping(slow.task()));
         }
+        let (tell, told) = mpsc::channel();
+        let call = |pool: &Pool| pool.do_with_deadline(|| (), LONG);
+        beside(&pool, move |pool| tell.send(call(pool)));
+        await_queued(&pool, 1 + usize::from(slow_is_first));
+        if !slow_is_first {
+            must_serve(&pool, dropping(slow.task()));
+        }
+        let submitter = blocked(&pool, &pool.when_full(WhenFull::Block).group());
+        let its = Arc::clone(&pool);
+        let shutdown = aside(&slow, move || its.shutdown(mode, Duration::ZERO));
+        assert!(refused(arrives("the caller's answer", &told)).is_closed());
+        let refused = arrives("the submitter's answer", &submitter);
+        assert!(refused.unwrap_err().is_closed());
+        assert!(!shutdown.is_finished());
+        slow.open();
+        assert_eq!(shutdown.join().unwrap().discarded, 2);
     });
 }
 
@@ -69,75 +64,70 @@ fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
 /// makes to those behind them. Then it drops captures.
 #[test]
 fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
-    timed(|| {
-        for members in [1, 2] {
-            let (pool, _busy) = held(1);
-            let slow = Gate::new();
-            let group = pool.when_full(WhenFull::Block).group();
-            must_serve_in(&group, dropping(slow.task()));
-            let of_group: Vec<_> = (0..members).map(|_| blocked(&pool, &group)).collect();
-            let stranger = blocked(&pool, &pool.when_full(WhenFull::Block).group());
-            let cancels = group.clone();
-            let cancel = aside(&slow, move || cancels.cancel());
-            // Some of them may find the room that the cancel makes; their tasks are discarded.
-            let mut discarded = 1;
-            for outcome in of_group {
-                match arrives("the submitter's answer", &outcome) {
-                    Ok(()) => discarded += 1,
-                    Err(refused) => assert_eq!(refused.reason().as_str(), "cancelled"),
-                }
+    timed_each([1, 2], |members| {
+        let (pool, _busy) = held(1);
+        let slow = Gate::new();
+        let group = pool.when_full(WhenFull::Block).group();
+        must_serve_in(&group, dropping(slow.task()));
+        let of_group: Vec<_> = (0..members).map(|_| blocked(&pool, &group)).collect();
+        let stranger = blocked(&pool, &pool.when_full(WhenFull::Block).group());
+        let cancels = group.clone();
+        let cancel = aside(&slow, move || cancels.cancel());
+        // Some of them may find the room that the cancel makes; their tasks are discarded.
+        let mut discarded = 1;
+        for outcome in of_group {
+            match arrives("the submitter's answer", &outcome) {
+                Ok(()) => discarded += 1,
+                Err(refused) => assert_eq!(refused.reason().as_str(), "cancelled"),
             }
-            assert!(arrives("room", &stranger).is_ok());
-            assert!(!cancel.is_finished());
-            slow.open();
-            cancel.join().unwrap();
-            assert_eq!((group.discarded(), group.pending()), (discarded, 0));
         }
+        assert!(arrives("room", &stranger).is_ok());
+        assert!(!cancel.is_finished());
+        slow.open();
+        cancel.join().unwrap();
+        assert_eq!((group.discarded(), group.pending()), (discarded, 0));
     });
 }
 
-/// Laws 2, 10 and 21: none of the tasks that a shutdown or a cancel discards runs, even while captures
-/// of one of them are being dropped. By then all are counted, and handles and groups have been told,
-/// so neither a wait nor another shutdown waits for the drops.
+/// Laws 2, 10 and 21: none of the tasks that a shutdown or a cancel discards runs, even while
+/// captures of one of them are being dropped. By then all are counted, and handles and groups have
+/// been told, so neither a wait nor another shutdown waits for the drops.
 #[test]
 fn law10_law21_discarded_tasks_have_ended_while_captures_are_dropped() {
-    timed(|| {
-        for way in 0..9 {
-            let mode = [None, Some(Shutdown::Discard), Some(Shutdown::Cancel)][way / 3];
-            let (pool, busy) = held(4);
-            let (group, slow, ledger) = (pool.group(), Gate::new(), Ledger::new(3));
-            let fails = after(&slow, || quiet_panic("contained"));
-            let handle = must_await(group.awaitable(), dropping(fails));
-            (0..3).for_each(|id| must_serve_in(&group, ledger.task(id)));
-            let (its, cancels) = (Arc::clone(&pool), group.clone());
-            let discarder = aside(&slow, move || match mode {
-                Some(mode) => assert!(its.shutdown(mode, Duration::MAX).is_clean()),
-                None => cancels.cancel(),
-            });
-            let s = pool.stats();
-            assert_eq!((s.queued, s.discarded, s.expired), (0, 4, 0), "{s:?}");
-            assert_eq!((group.pending(), group.discarded()), (0, 4));
-            assert!(handle.is_finished());
-            match (mode, outcome_of(handle, way as u64).unwrap_err()) {
-                (None, TaskError::Cancelled) | (Some(_), TaskError::Discarded) => {}
-                other => panic!("{other:?}"),
-            }
-            group.wait();
-            group.cancel();
-            busy.open();
-            settle(&pool);
-            if mode.is_some() {
-                await_workers(&pool, 0);
-                let report = pool.shutdown(Shutdown::Drain, Duration::MAX);
-                assert!(report.is_clean());
-                assert_eq!(report.discarded, 4);
-            }
-            assert!(!discarder.is_finished());
-            slow.open();
-            discarder.join().unwrap();
-            assert!((0..3).all(|id| (ledger.runs(id), ledger.drops(id)) == (0, 1)));
-            at_rest(&pool);
+    let modes = [None, Some(Shutdown::Discard), Some(Shutdown::Cancel)];
+    timed_each(product(modes, [0, 1, 2]), |(mode, turn)| {
+        let (pool, busy) = held(4);
+        let (group, slow, ledger) = (pool.group(), Gate::new(), Ledger::new(3));
+        let fails = after(&slow, || quiet_panic("contained"));
+        let handle = must_await(group.awaitable(), dropping(fails));
+        (0..3).for_each(|id| must_serve_in(&group, ledger.task(id)));
+        let (its, cancels) = (Arc::clone(&pool), group.clone());
+        let discarder = aside(&slow, move || match mode {
+            Some(mode) => assert!(its.shutdown(mode, Duration::MAX).is_clean()),
+            None => cancels.cancel(),
+        });
+        assert_stats!(pool.stats(), queued: 0, discarded: 4, expired: 0);
+        assert_eq!((group.pending(), group.discarded()), (0, 4));
+        assert!(handle.is_finished());
+        match (mode, outcome_of(handle, turn).unwrap_err()) {
+            (None, TaskError::Cancelled) | (Some(_), TaskError::Discarded) => {}
+            other => panic!("{other:?}"),
         }
+        group.wait();
+        group.cancel();
+        busy.open();
+        settle(&pool);
+        if mode.is_some() {
+            await_workers(&pool, 0);
+            let report = pool.shutdown(Shutdown::Drain, Duration::MAX);
+            assert!(report.is_clean());
+            assert_eq!(report.discarded, 4);
+        }
+        assert!(!discarder.is_finished());
+        slow.open();
+        discarder.join().unwrap();
+        ledger.assert_none_ran();
+        at_rest(&pool);
     });
 }
 
@@ -148,13 +138,11 @@ fn law15_a_scopes_task_runs_while_a_shutdown_drops_captures() {
         let (pool, busy) = held(2);
         let (slow, ledger) = (Gate::new(), Ledger::new(1));
         must_serve(&pool, dropping(slow.task()));
-        let (scoping, task) = (Arc::clone(&pool), ledger.task(0));
-        let scope = thread::spawn(move || scoping.scope(|s| s.serve(task).is_ok()));
+        let task = ledger.task(0);
+        let scope = beside(&pool, |pool| pool.scope(|s| s.serve(task).is_ok()));
         await_queued(&pool, 2);
-        let its = Arc::clone(&pool);
-        let shutdown = aside(&slow, move || {
-            its.shutdown(Shutdown::Discard, Duration::MAX)
-        });
+        let (its, mode) = (Arc::clone(&pool), Shutdown::Discard);
+        let shutdown = aside(&slow, move || its.shutdown(mode, Duration::MAX));
         busy.open();
         assert!(scope.join().unwrap());
         ledger.assert_all_ran();
@@ -189,33 +177,29 @@ fn law10_a_drop_does_not_wait_while_a_cancel_drops_captures() {
 /// it does not run.
 #[test]
 fn law10_a_drop_waits_for_tasks_that_are_queued_behind_a_late_one() {
-    timed(|| {
-        for cancels in [false, true] {
-            let (pool, busy) = (pool(1, 16), Gate::new());
-            let (slow, ledger) = (Gate::new(), Ledger::new(8));
-            // Long enough for the group's first task to start in time.
-            let d = ms(if cancels { 1000 } else { 20 });
-            let group = pool.with_deadline(d).group();
-            let first = if cancels { &group } else { &pool.group() };
-            must_serve_in(first, busy.task());
-            busy.wait_entered(1);
-            must_serve_in(&group, dropping(slow.task()));
-            (0..8).for_each(|id| must_serve(&pool, ledger.task(id)));
-            thread::sleep(d); // past the deadline
-            busy.open();
-            slow.wait_entered(1);
-            if cancels {
-                group.cancel();
-            }
-            assert_eq!(pool.stats().abandoned, 0);
-            let ended = drop_aside(pool);
-            assert!(
-                ended.recv_timeout(ms(50)).is_err(),
-                "eight tasks are wanted"
-            );
-            slow.open();
-            arrives("the end of the drop", &ended);
-            ledger.assert_all_ran();
+    timed_each([false, true], |cancels| {
+        let (pool, busy) = (pool(1, 16), Gate::new());
+        let (slow, ledger) = (Gate::new(), Ledger::new(8));
+        // Long enough for the group's first task to start in time.
+        let d = ms(if cancels { 1000 } else { 20 });
+        let group = pool.with_deadline(d).group();
+        let first = if cancels { &group } else { &pool.group() };
+        must_serve_in(first, busy.task());
+        busy.wait_entered(1);
+        must_serve_in(&group, dropping(slow.task()));
+        (0..8).for_each(|id| must_serve(&pool, ledger.task(id)));
+        thread::sleep(d); // past the deadline
+        busy.open();
+        slow.wait_entered(1);
+        if cancels {
+            group.cancel();
         }
+        assert_eq!(pool.stats().abandoned, 0);
+        let ended = drop_aside(pool);
+        let early = ended.recv_timeout(ms(50));
+        assert!(early.is_err(), "eight tasks are wanted");
+        slow.open();
+        arrives("the end of the drop", &ended);
+        ledger.assert_all_ran();
     });
 }

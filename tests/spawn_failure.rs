@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use common::futures::{block_on, counted, poll};
 use common::*;
 use lazypool::{BuildError, DeadlineError, Handle, Pool, Refusal, Refused, Shutdown, WhenFull};
 use shortage::{asked, Shortage};
@@ -19,10 +18,8 @@ use shortage::{asked, Shortage};
 /// Checks that the refusal is a `SpawnFailed` whose message ends with the system's error.
 #[track_caller]
 fn spawn_failed<F>(refused: Refused<F>) -> Refused<F> {
-    assert!(
-        matches!(refused.reason(), Refusal::SpawnFailed(_)),
-        "{refused:?}"
-    );
+    let reason = refused.reason();
+    assert!(matches!(reason, Refusal::SpawnFailed(_)), "{reason:?}");
     let source = refused.source().expect("the system's error").to_string();
     assert!(refused.to_string().ends_with(&source), "{refused}");
     refused
@@ -45,33 +42,28 @@ fn fails_to_spawn(pool: &Pool) {
 /// started. See folly 1428, tokio 2309 and 8406, blocking 79.
 #[test]
 fn law13_no_thread_at_all() {
-    timed(|| {
-        for policy in [WhenFull::Refuse, WhenFull::Block] {
-            for (max, queue) in [(1, 0), (3, 4)] {
-                let pool = pool_with(max, queue, |b| b.when_full(policy));
-                let shortage = Shortage::total();
-                // More failures than there are slots: no slot may be lost.
-                for i in 1..=2 * max as u64 + 2 {
-                    let before = asked();
-                    fails_to_spawn(&pool);
-                    assert!(asked() - before >= 3, "each submission tries");
-                    let s = pool.stats();
-                    assert_eq!((s.spawn_failures, s.refused), (3 * i, 3 * i), "{s:?}");
-                    assert_eq!((s.accepted, s.queued, s.running), (0, 0, 0), "{s:?}");
-                    assert_eq!((s.workers, s.spawned, s.retired), (0, 0, 0), "{s:?}");
-                    assert_eq!((s.idle, s.peak_workers), (0, 0), "{s:?}");
-                    assert!(pool.workers().is_empty());
-                }
-                drop(shortage);
-                pool.do_with_deadline(|| (), LONG).unwrap();
-                if policy == WhenFull::Refuse {
-                    assert_cap_usable(&pool);
-                    assert_eq!(pool.stats().spawned, max as u64);
-                }
-                at_rest(&pool);
-                assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-            }
+    let cases = product([WhenFull::Refuse, WhenFull::Block], [(1, 0), (3, 4)]);
+    timed_each(cases, |(policy, (max, queue))| {
+        let pool = pool_with(max, queue, |b| b.when_full(policy));
+        let shortage = Shortage::total();
+        // More failures than there are slots: no slot may be lost.
+        for i in 1..=2 * max as u64 + 2 {
+            let before = asked();
+            fails_to_spawn(&pool);
+            assert!(asked() - before >= 3, "each submission tries");
+            assert_stats!(pool.stats(), spawn_failures: 3 * i, refused: 3 * i, accepted: 0,
+                queued: 0, running: 0, workers: 0, spawned: 0, retired: 0, idle: 0,
+                peak_workers: 0);
+            assert!(pool.workers().is_empty());
         }
+        drop(shortage);
+        pool.do_with_deadline(|| (), LONG).unwrap();
+        if policy == WhenFull::Refuse {
+            assert_cap_usable(&pool);
+            assert_eq!(pool.stats().spawned, max as u64);
+        }
+        at_rest(&pool);
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });
 }
 
@@ -81,17 +73,15 @@ fn law13_no_thread_at_all() {
 fn law13_to_the_queue_while_a_worker_lives() {
     timed(|| {
         let pool = pool(3, 4);
-        let gate = Gate::new();
-        occupy(&pool, &gate, 1);
+        let gate = hold(&pool, 1);
         let shortage = Shortage::total();
         let ledger = Ledger::new(4);
         for id in 0..4 {
             let before = asked();
             must_serve(&pool, ledger.task(id));
             assert!(asked() > before, "tries for a thread");
-            let s = pool.stats();
-            assert_eq!((s.queued, s.running), (id + 1, 1), "{s:?}");
-            assert_eq!((s.spawn_failures, s.refused), (id as u64 + 1, 0), "{s:?}");
+            assert_stats!(pool.stats(), queued: id + 1, running: 1, spawn_failures: id as u64 + 1,
+                refused: 0);
         }
         // The queue is full, but the pool is not saturated: some slots have no thread.
         let before = asked();
@@ -100,9 +90,8 @@ fn law13_to_the_queue_while_a_worker_lives() {
         assert!(asked() > before, "tries for a thread");
         assert_eq!(ledger.total_runs(), 0);
         gate.open();
-        let s = settle(&pool);
+        assert_stats!(settle(&pool), spawned: 1, workers: 1, completed: 5);
         ledger.assert_all_ran();
-        assert_eq!((s.spawned, s.workers, s.completed), (1, 1, 5), "{s:?}");
         drop(shortage);
         assert_cap_usable(&pool);
         assert_eq!(pool.stats().spawned, 3);
@@ -114,11 +103,9 @@ fn law13_to_the_queue_while_a_worker_lives() {
 fn law13_a_waiting_caller_queues() {
     timed(|| {
         let pool = Arc::new(pool(2, 1));
-        let gate = Gate::new();
-        occupy(&pool, &gate, 1);
+        let gate = hold(&pool, 1);
         let call = |d| {
-            let pool = Arc::clone(&pool);
-            thread::spawn(move || {
+            beside(&pool, move |pool| {
                 let _shortage = Shortage::total();
                 pool.do_with_deadline(|| 1, d)
             })
@@ -128,8 +115,7 @@ fn law13_a_waiting_caller_queues() {
         await_queued(&pool, 1);
         gate.open();
         assert_eq!(call.join().unwrap().unwrap(), 1);
-        let s = at_rest(&pool);
-        assert_eq!((s.spawned, s.spawn_failures, s.expired), (1, 2, 1), "{s:?}");
+        assert_stats!(at_rest(&pool), spawned: 1, spawn_failures: 2, expired: 1);
     });
 }
 
@@ -139,14 +125,11 @@ fn law13_a_waiting_caller_queues() {
 fn law13_without_a_queue_it_comes_back() {
     timed(|| {
         let pool = pool(2, 0);
-        let gate = Gate::new();
-        occupy(&pool, &gate, 1);
+        let gate = hold(&pool, 1);
         let shortage = Shortage::total();
         for i in 1..=5 {
             fails_to_spawn(&pool);
-            let s = pool.stats();
-            assert_eq!((s.workers, s.running, s.accepted), (1, 1, 1), "{s:?}");
-            assert_eq!(s.spawn_failures, 3 * i, "{s:?}");
+            assert_stats!(pool.stats(), workers: 1, running: 1, accepted: 1, spawn_failures: 3 * i);
         }
         drop(shortage);
         occupy(&pool, &gate, 1);
@@ -157,28 +140,24 @@ fn law13_without_a_queue_it_comes_back() {
 /// A worker that becomes free while the system refuses the thread takes the task.
 #[test]
 fn law13_the_task_goes_to_another_worker() {
-    timed(|| {
-        for (queue, call) in [(0, false), (0, true), (2, false), (2, true)] {
-            let pool = Arc::new(pool(2, queue));
-            let gate = Gate::new();
-            occupy(&pool, &gate, 1);
-            let watched = Arc::clone(&pool);
-            let shortage = Shortage::when(move || {
-                gate.open();
-                wait_until("the worker to be idle", || watched.stats().idle == 1);
-                true
-            });
-            let ran = Tally::default();
-            if call {
-                pool.do_with_deadline(ran.task(), LONG).unwrap();
-            } else {
-                must_serve(&pool, ran.task());
-            }
-            drop(shortage);
-            let s = settle(&pool);
-            assert_eq!((ran.get(), s.completed), (1, 2), "{s:?}");
-            assert_eq!((s.spawn_failures, s.refused, s.spawned), (1, 0, 1), "{s:?}");
+    timed_each(product([0, 2], [false, true]), |(queue, call)| {
+        let pool = Arc::new(pool(2, queue));
+        let gate = hold(&pool, 1);
+        let watched = Arc::clone(&pool);
+        let shortage = Shortage::when(move || {
+            gate.open();
+            wait_until("the worker to be idle", || watched.stats().idle == 1);
+            true
+        });
+        let ran = Tally::default();
+        if call {
+            pool.do_with_deadline(ran.task(), LONG).unwrap();
+        } else {
+            must_serve(&pool, ran.task());
         }
+        drop(shortage);
+        assert_stats!(settle(&pool), completed: 2, spawn_failures: 1, refused: 0, spawned: 1);
+        assert_eq!(ran.get(), 1);
     });
 }
 
@@ -187,8 +166,7 @@ type Called = thread::JoinHandle<(Result<(), DeadlineError<()>>, u64)>;
 /// Makes a call with the deadline `d` from a thread that can start `threads` threads. Returns the
 /// call's outcome and the number of threads that it tried to start.
 fn call_with_threads(pool: &Arc<Pool>, mut threads: u32, least: Duration, d: Duration) -> Called {
-    let pool = Arc::clone(pool);
-    thread::spawn(move || {
+    beside(pool, move |pool| {
         let _few = Shortage::when(move || {
             let denied = threads == 0;
             threads = threads.saturating_sub(1);
@@ -243,8 +221,7 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
         is_timed_out(second.join().unwrap().0);
         is_expired(doomed.join().unwrap().0);
         system.open();
-        let s = settle(&pool);
-        assert_eq!((s.completed, s.expired, s.timed_out), (2, 2, 1), "{s:?}");
+        assert_stats!(settle(&pool), completed: 2, expired: 2, timed_out: 1);
     });
 }
 
@@ -252,35 +229,32 @@ fn law03_no_deadline_waits_for_a_thread_of_others() {
 /// can be started.
 #[test]
 fn law13_retirement_strands_no_queued_task() {
-    timed(|| {
-        for (max, idle) in [(1, Duration::ZERO), (2, ms(1))] {
-            let pool = pool_with(max, 8, |b| b.idle_timeout(idle));
-            let mut rng = Rng::new(max as u64);
-            let (ran, mut accepted, mut failed) = (Tally::default(), 0, 0);
-            for turn in 0..rounds(400) {
-                // In every fourth turn a first task is served while threads can be started. The
-                // tasks after it get no new thread.
-                if turn % 4 == 0 {
-                    must_serve(&pool, ran.task());
-                    accepted += 1;
-                }
-                let shortage = Shortage::total();
-                thread::sleep(Duration::from_micros(rng.below(1500)));
-                for _ in 0..=rng.below(4) {
-                    match pool.serve(ran.task()) {
-                        Ok(()) => accepted += 1,
-                        Err(refused) => {
-                            spawn_failed(refused);
-                            failed += 1;
-                        }
+    timed_each([(1, Duration::ZERO), (2, ms(1))], |(max, idle)| {
+        let pool = pool_with(max, 8, |b| b.idle_timeout(idle));
+        let mut rng = Rng::new(max as u64);
+        let (ran, mut accepted, mut failed) = (Tally::default(), 0, 0);
+        for turn in 0..rounds(400) {
+            // In every fourth turn a first task is served while threads can be started. The
+            // tasks after it get no new thread.
+            if turn % 4 == 0 {
+                must_serve(&pool, ran.task());
+                accepted += 1;
+            }
+            let shortage = Shortage::total();
+            thread::sleep(Duration::from_micros(rng.below(1500)));
+            for _ in 0..=rng.below(4) {
+                match pool.serve(ran.task()) {
+                    Ok(()) => accepted += 1,
+                    Err(refused) => {
+                        spawn_failed(refused);
+                        failed += 1;
                     }
                 }
-                drop(shortage);
-                wait_until("accepted tasks to run", || ran.get() == accepted);
             }
-            let s = at_rest(&pool);
-            assert_eq!((s.refused, s.accepted), (failed, accepted), "{s:?}");
+            drop(shortage);
+            wait_until("accepted tasks to run", || ran.get() == accepted);
         }
+        assert_stats!(at_rest(&pool), refused: failed, accepted: accepted);
     });
 }
 
@@ -320,27 +294,23 @@ fn law10_a_slow_thread_start_is_a_straggler() {
 /// system gave.
 #[test]
 fn law06_retirement_needs_no_thread() {
-    timed(|| {
-        for (queue, min) in [(0, 0), (2, 0), (0, 1)] {
-            let pool = pool_with(4, queue, |b| {
-                b.min_workers(min)
-                    .idle_timeout(ms(40))
-                    .on_worker_start(|_| std::mem::forget(Shortage::total()))
-            });
-            for _ in 0..2 {
-                let gate = Gate::new();
-                (0..4).for_each(|_| must_serve(&pool, gate.task()));
-                // A worker that tries to start another gets no thread, so its task stays queued.
-                wait_until("tasks at the gate", || {
-                    gate.entered() + pool.stats().queued == 4
-                });
-                gate.open();
-                settle(&pool);
-                await_workers(&pool, min);
-            }
-            let s = pool.stats();
-            assert_eq!((s.completed, s.spawn_failures), (8, 0), "{s:?}");
+    timed_each([(0, 0), (2, 0), (0, 1)], |(queue, min)| {
+        let pool = pool_with(4, queue, |b| {
+            b.min_workers(min)
+                .idle_timeout(ms(40))
+                .on_worker_start(|_| std::mem::forget(Shortage::total()))
+        });
+        for _ in 0..2 {
+            let gate = Gate::new();
+            (0..4).for_each(|_| must_serve(&pool, gate.task()));
+            // A worker that tries to start another gets no thread, so its task stays queued.
+            let arrived = || gate.entered() + pool.stats().queued;
+            wait_until("tasks at the gate", || arrived() == 4);
+            gate.open();
+            settle(&pool);
+            await_workers(&pool, min);
         }
+        assert_stats!(pool.stats(), completed: 8, spawn_failures: 0);
     });
 }
 
@@ -348,24 +318,20 @@ fn law06_retirement_needs_no_thread() {
 /// that did start is left.
 #[test]
 fn law13_build_cannot_start_min_workers() {
-    timed(|| {
-        for failing in 0..4_u64 {
-            let (starts, stops) = (Tally::default(), Tally::default());
-            let (start, stop) = (starts.clone(), stops.clone());
-            let mut attempts = 0..;
-            let shortage = Shortage::when(move || attempts.next() == Some(failing));
-            let builder = Pool::builder().max_workers(8).min_workers(4);
-            let outcome = (builder.thread_name("lp13b"))
-                .on_worker_start(move |_| start.add(1))
-                .on_worker_stop(move |_| stop.add(1))
-                .build();
-            drop(shortage);
-            assert!(matches!(outcome, Err(BuildError::Spawn(_))), "{outcome:?}");
-            wait_until("the workers that had started to end", || {
-                os::workers_named("lp13b") == 0
-            });
-            assert_eq!(starts.get(), stops.get(), "hooks come in pairs");
-        }
+    timed_each(0..4_u64, |failing| {
+        let (starts, stops) = (Tally::default(), Tally::default());
+        let (start, stop) = (starts.clone(), stops.clone());
+        let mut attempts = 0..;
+        let shortage = Shortage::when(move || attempts.next() == Some(failing));
+        let builder = Pool::builder().max_workers(8).min_workers(4);
+        let outcome = (builder.thread_name("lp13b"))
+            .on_worker_start(move |_| start.add(1))
+            .on_worker_stop(move |_| stop.add(1))
+            .build();
+        drop(shortage);
+        assert!(matches!(outcome, Err(BuildError::Spawn(_))), "{outcome:?}");
+        wait_until("started workers to end", || os::workers_named("lp13b") == 0);
+        assert_eq!(starts.get(), stops.get(), "hooks come in pairs");
     });
 }
 
@@ -382,9 +348,8 @@ fn law13_a_stack_the_system_cannot_give() {
         for queue in [0, 2] {
             let pool = builder().queue_capacity(queue).build().unwrap();
             (0..5).for_each(|_| fails_to_spawn(&pool));
-            let s = pool.stats();
-            assert_eq!((s.spawn_failures, s.refused), (15, 15), "{s:?}");
-            assert_eq!((s.accepted, s.workers, s.running), (0, 0, 0), "{s:?}");
+            assert_stats!(pool.stats(), spawn_failures: 15, refused: 15, accepted: 0, workers: 0,
+                running: 0);
             if queue > 0 {
                 assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
             }
@@ -413,14 +378,11 @@ fn raise_without_threads(pool: &Arc<Pool>, good: usize) -> usize {
     let (mut threads, mut futures) = (Vec::new(), Vec::new());
     for id in 0..IN_LINE {
         if id % 2 == 0 {
-            let its = Arc::clone(pool);
-            threads.push(thread::spawn(move || {
-                its.when_full(WhenFull::Block).serve(|| ()).map_err(failed)
+            threads.push(beside(pool, |pool| {
+                pool.when_full(WhenFull::Block).serve(|| ()).map_err(failed)
             }));
         } else {
-            let mut future = pool.awaitable().serve_async(|| ());
-            assert!(poll(&mut future, &waker).is_pending());
-            futures.push(future);
+            futures.push(pending(pool.awaitable().serve_async(|| ()), &waker));
         }
         wait_in_line(pool, id + 1);
     }
@@ -438,30 +400,26 @@ fn raise_without_threads(pool: &Arc<Pool>, good: usize) -> usize {
     let futures = futures
         .into_iter()
         .map(|future| block_on(future).map_err(failed));
-    (threads.chain(futures.map(|served| served.map(Handle::detach))))
-        .filter(Result::is_ok)
-        .count()
+    let futures = futures.map(|served| served.map(Handle::detach));
+    threads.chain(futures).filter(Result::is_ok).count()
 }
 
 /// With a queue or without, all tasks in line come back if the system has no thread. Later
 /// submissions try again to start one.
 #[test]
 fn law13_a_line_without_a_thread_comes_back() {
-    timed(|| {
-        for queue in [0, 2] {
-            let gate = Gate::new();
-            let pool = limited(&gate, queue);
-            assert_eq!(raise_without_threads(&pool, 0), 0);
-            let stats = pool.stats();
-            assert_eq!(stats.refusals.spawn_failed, IN_LINE as u64, "{stats:?}");
-            assert!(stats.spawn_failures >= 1, "{stats:?}");
-            assert_eq!((stats.workers, stats.running), (1, 1), "{stats:?}");
-            occupy(&pool, &gate, 1);
-            gate.open();
-            settle(&pool);
-            assert_cap_usable(&pool);
-            at_rest(&pool);
-        }
+    timed_each([0, 2], |queue| {
+        let gate = Gate::new();
+        let pool = limited(&gate, queue);
+        assert_eq!(raise_without_threads(&pool, 0), 0);
+        let failed = IN_LINE as u64;
+        let s = assert_stats!(pool.stats(), refusals.spawn_failed: failed, workers: 1, running: 1);
+        assert!(s.spawn_failures >= 1, "{s:?}");
+        occupy(&pool, &gate, 1);
+        gate.open();
+        settle(&pool);
+        assert_cap_usable(&pool);
+        at_rest(&pool);
     });
 }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::gates::*;
 use common::*;
 use lazypool::{task, Builder, DeadlineError, Pool, Shutdown, WhenFull};
 
@@ -168,9 +167,8 @@ fn run(builder: Builder) {
     });
     assert!(report.is_clean(), "{report:?}");
     assert!(mode != Shutdown::Drain || report.discarded == 0);
-    let s = pool.stats();
-    check_at_rest(&pool, &s);
-    assert_eq!((s.workers, s.spawned), (0, s.retired), "{s:?}");
+    let s = check_at_rest(&pool);
+    assert_stats!(s, workers: 0, spawned: s.retired);
     assert!(s.completed > 0 && s.expired + s.timed_out > 0, "{s:?}");
 
     // Every closure was dropped once, and ran at most once.

@@ -1,6 +1,6 @@
 //! Options of a submission: law 14 (policy), law 17 (deadlines for `serve`), law 18 (no start in
-//! vain), and the options that groups and scopes take over. See `handle_cancel.rs` for tasks that are
-//! cancelled after their deadline.
+//! vain), and the options that groups and scopes take over. See `handle_cancel.rs` for tasks that
+//! are cancelled after their deadline.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{task, DeadlineError, Pool, Refused, Submitter, WhenFull};
+use lazypool::{task, Pool, Refused, Submitter, WhenFull};
 
 /// Serves a task and returns its label, its deadline and the time that it has left.
 #[track_caller]
@@ -56,21 +56,16 @@ fn options_add_up_and_the_last_counts() {
         both.scope(|s| s.serve(look()).expect("room"));
         for _ in 0..3 {
             let (label, deadline) = told.recv_timeout(LIMIT).unwrap();
-            assert!(
-                label == Some("second") && is_far(deadline),
-                "{label:?}, {deadline:?}"
-            );
+            assert_eq!(label, Some("second"));
+            assert!(is_far(deadline), "{deadline:?}");
         }
-        assert_eq!(
-            seen(both.with_deadline(Duration::MAX)),
-            (Some("second"), None, None)
-        );
-        assert_eq!(
-            seen(pool.min_remaining(LONG)),
-            (None, None, None),
-            "of no deadline"
-        );
-        assert_eq!(seen(pool.when_full(WhenFull::Refuse)), (None, None, None));
+        for (on, label) in [
+            (both.with_deadline(Duration::MAX), Some("second")),
+            (pool.min_remaining(LONG), None),
+            (pool.when_full(WhenFull::Refuse), None),
+        ] {
+            assert_eq!(seen(on), (label, None, None), "{on:?}");
+        }
         at_rest(&pool);
         assert_eq!(pool.workers()[0].label, None);
     });
@@ -81,16 +76,15 @@ fn options_add_up_and_the_last_counts() {
 fn law14_a_policy_of_its_own() {
     timed(|| {
         let (pool, gate) = held(0);
-        let start = Instant::now();
         let briefly = pool.when_full(WhenFull::BlockFor(ms(30)));
-        saturated(briefly.serve(|| ()));
-        assert!(start.elapsed() >= ms(30));
+        takes(ms(30), || saturated(briefly.serve(|| ())));
         saturated(briefly.when_full(WhenFull::Refuse).serve(|| ()));
         let waits = pool.when_full(WhenFull::Block);
         is_expired(waits.do_with_deadline(|| (), ms(20)));
         saturated(waits.with_deadline(ms(20)).group().serve(|| ()));
-        let its = Arc::clone(&pool);
-        let blocked = thread::spawn(move || must_submit(its.when_full(WhenFull::Block), || ()));
+        let blocked = beside(&pool, |pool| {
+            must_submit(pool.when_full(WhenFull::Block), || ())
+        });
         wait_in_line(&pool, 1);
         gate.open();
         blocked.join().unwrap();
@@ -114,20 +108,12 @@ fn law17_a_task_that_is_late_never_starts() {
         thread::sleep(ms(15));
         gate.open();
         group.wait();
-        let stats = at_rest(&pool);
-        assert_eq!((stats.expired, stats.completed), (4, 1), "{stats:?}");
-        assert_eq!((stats.timed_out, stats.discarded), (0, 0), "{stats:?}");
+        assert_stats!(at_rest(&pool), expired: 4, completed: 1, timed_out: 0, discarded: 0);
         assert_eq!((group.discarded(), group.completed()), (1, 0));
-        for id in 0..4 {
-            assert_eq!((ledger.runs(id), ledger.drops(id)), (0, 1), "task {id}");
-        }
+        ledger.assert_none_ran();
         let mut ran = false;
         let zero = pool.with_deadline(Duration::ZERO);
-        zero.scope(|s| {
-            s.serve(|| ran = true)
-                .map_err(Refused::without_closure)
-                .unwrap()
-        });
+        zero.scope(|s| assert!(s.serve(|| ran = true).is_ok()));
         assert_eq!((ran, settle(&pool).expired), (false, 5));
         assert_cap_usable(&pool);
     });
@@ -137,8 +123,7 @@ fn law17_a_task_that_is_late_never_starts() {
 #[test]
 fn law17_running_past_the_deadline() {
     timed(|| {
-        let pool = pool(2, 2);
-        let gate = Gate::new();
+        let (pool, gate) = (pool(2, 2), Gate::new());
         let (key, (tell, told)) = (gate.key(), mpsc::channel());
         let d = ms(1000); // enough to start a thread on a busy machine
         let start = Instant::now();
@@ -153,21 +138,14 @@ fn law17_running_past_the_deadline() {
         let (at, (early, when), noticed) = told.recv().expect("the task saw the deadline pass");
         assert!(at >= start + d && noticed >= at);
         assert!(!early || when >= at);
-        let stats = pool.stats();
-        assert_eq!((stats.abandoned, stats.timed_out), (1, 0), "{stats:?}");
+        assert_stats!(pool.stats(), abandoned: 1, timed_out: 0);
         assert!(pool.workers().iter().any(|w| w.abandoned && w.busy));
         gate.open();
-        let stats = at_rest(&pool);
-        assert_eq!(
-            (stats.panicked, stats.timed_out, stats.abandoned),
-            (1, 1, 0)
-        );
+        assert_stats!(at_rest(&pool), panicked: 1, timed_out: 1, abandoned: 0);
         // The next task on the same worker sees nothing of the deadline.
         let look = || (task::is_cancelled(), task::deadline());
-        assert_eq!(
-            pool.do_with_deadline(look, Duration::MAX).unwrap(),
-            (false, None)
-        );
+        let next = pool.do_with_deadline(look, Duration::MAX);
+        assert_eq!(next.unwrap(), (false, None));
         must_submit(pool.with_deadline(LONG), || ());
         assert_eq!(settle(&pool).timed_out, 1, "in time");
     });
@@ -179,22 +157,23 @@ fn law17_the_deadline_bounds_the_wait_and_the_call() {
     timed(|| {
         let (pool, gate) = held(0);
         let waits = pool.when_full(WhenFull::Block);
-        let start = Instant::now();
-        saturated(waits.with_deadline(ms(20)).serve(|| ()));
-        assert!(start.elapsed() >= ms(20));
+        takes(ms(20), || {
+            saturated(waits.with_deadline(ms(20)).serve(|| ()))
+        });
         assert_eq!(pool.stats().refusals.saturated, 1);
         let at = Instant::now() + ms(20);
         saturated(waits.with_deadline_at(at).serve(|| ()));
         assert!(Instant::now() >= at);
         for (own, call) in [(ms(20), LONG), (LONG, ms(20)), (Duration::MAX, ms(20))] {
             let start = Instant::now();
-            is_expired(waits.with_deadline(own).do_with_deadline(|| (), call));
-            assert!(start.elapsed() >= ms(20) && start.elapsed() < LIMIT);
+            let on = waits.with_deadline(own);
+            takes(ms(20), || is_expired(on.do_with_deadline(|| (), call)));
+            assert!(start.elapsed() < LIMIT);
         }
         // A moment that has passed is a deadline of zero: the call is counted nowhere.
         let refused = pool.stats().refused;
         let zero = waits.with_deadline(Duration::ZERO);
-        for past in [zero, waits.with_deadline_at(start)] {
+        for past in [zero, waits.with_deadline_at(at)] {
             is_expired(past.do_with_deadline(|| 1, LONG));
         }
         assert_eq!(pool.stats().refused, refused);
@@ -217,23 +196,14 @@ fn law17_a_deadline_by_the_clock() {
             pool.with_deadline(ms(1)).with_deadline_at(at),
         ] {
             assert_eq!(seen(on).1, Some(at));
-            let held = on.min_remaining(ms(1));
-            for timeout in [2 * LONG, Duration::MAX] {
-                assert_eq!(
-                    on.do_with_deadline(task::deadline, timeout).unwrap(),
-                    Some(at)
-                );
-                assert_eq!(
-                    held.do_with_deadline(task::deadline, timeout).unwrap(),
-                    Some(at)
-                );
+            for (on, timeout) in product([on, on.min_remaining(ms(1))], [2 * LONG, Duration::MAX]) {
+                let deadline = on.do_with_deadline(task::deadline, timeout);
+                assert_eq!(deadline.unwrap(), Some(at), "{on:?}");
             }
         }
         let (tell, told) = mpsc::channel();
-        on.scope(|s| {
-            s.serve(move || tell.send(task::deadline()).unwrap())
-                .unwrap()
-        });
+        let tells = move || tell.send(task::deadline()).unwrap();
+        on.scope(|s| s.serve(tells).unwrap());
         assert_eq!(told.recv(), Ok(Some(at)));
         // The earlier deadline counts, and `Duration::MAX` removes the deadline.
         let earlier = on.do_with_deadline(task::deadline, LONG / 2).unwrap();
@@ -270,7 +240,7 @@ fn law17_a_run_limit_counts_from_the_start() {
         brief.scope(|s| s.serve(task()).expect("room"));
         let stats = at_rest(&pool);
         assert_eq!((ran.get(), stats.expired), (4, 0), "{stats:?}");
-        assert_eq!((stats.timed_out, stats.completed), (4, 6), "{stats:?}");
+        assert_stats!(stats, timed_out: 4, completed: 6);
         assert_eq!((group.completed(), group.discarded()), (1, 0));
         let next = pool.do_with_deadline(task::deadline, Duration::MAX);
         assert_eq!(next.unwrap(), None, "of the next task on the worker");
@@ -298,16 +268,13 @@ fn law17_the_earlier_of_run_limit_and_deadline_counts() {
                 assert!(left <= hour && left > hour / 2, "{on:?}: {left:?}");
             }
         }
-        for none in [
-            pool.run_limit(Duration::MAX),
-            limit.run_limit(Duration::MAX),
-        ] {
+        let never = Duration::MAX;
+        for none in [pool.run_limit(never), limit.run_limit(never)] {
             assert_eq!(seen(none).2, None);
             let called = none.do_with_deadline(task::remaining, Duration::MAX);
             assert_eq!(called.unwrap(), None);
         }
-        let stats = at_rest(&pool);
-        assert_eq!((stats.expired, stats.timed_out), (0, 0), "{stats:?}");
+        assert_stats!(at_rest(&pool), expired: 0, timed_out: 0);
         is_expired(limit.min_remaining(hour).do_with_deadline(|| (), hour / 2));
     });
 }
@@ -320,23 +287,18 @@ fn law17_a_run_limit_does_not_end_the_call() {
         let pool = Arc::new(pool(1, 0));
         for (turn, timeout) in [(1, Duration::MAX), (2, LONG), (3, ms(1000))] {
             let gate = Gate::new();
-            let (key, its) = (gate.key(), Arc::clone(&pool));
-            let caller = thread::spawn(move || {
-                let task = move || {
-                    until_cancelled();
-                    key.pass();
-                    7
-                };
-                its.run_limit(ms(1)).do_with_deadline(task, timeout)
-            });
+            let key = gate.key();
+            let task = move || {
+                until_cancelled();
+                key.pass();
+                7
+            };
+            let call = move |pool: &Pool| pool.run_limit(ms(1)).do_with_deadline(task, timeout);
+            let caller = beside(&pool, call);
             gate.wait_entered(1);
-            let stats = pool.stats();
-            assert_eq!((stats.abandoned, stats.running), (1, 1), "{stats:?}");
-            let worker = pool.workers().remove(0);
-            assert!(
-                worker.abandoned && worker.abandoned_for.is_some(),
-                "{worker:?}"
-            );
+            assert_stats!(pool.stats(), abandoned: 1, running: 1);
+            let w = pool.workers().remove(0);
+            assert!(w.abandoned && w.abandoned_for.is_some(), "{w:?}");
             if timeout < LONG {
                 wait_until("the caller to leave", || pool.stats().timed_out == turn);
                 gate.open();
@@ -345,13 +307,7 @@ fn law17_a_run_limit_does_not_end_the_call() {
                 gate.open();
                 assert_eq!(caller.join().unwrap().unwrap(), 7);
             }
-            let stats = at_rest(&pool);
-            assert_eq!(
-                (stats.timed_out, stats.completed),
-                (turn, turn),
-                "{stats:?}"
-            );
-            assert_eq!(stats.abandoned, 0, "{stats:?}");
+            assert_stats!(at_rest(&pool), timed_out: turn, completed: turn, abandoned: 0);
         }
         // A task with a run limit of zero runs, and sees itself cancelled.
         let zero = pool.run_limit(Duration::ZERO);
@@ -363,22 +319,19 @@ fn law17_a_run_limit_does_not_end_the_call() {
 /// comes, before the deadline.
 #[test]
 fn law18_a_task_with_too_little_time_left_is_not_started() {
-    timed(|| {
-        for queue in [0, 2] {
-            let pool = pool(1, queue);
-            let start = Instant::now();
-            let least = pool.min_remaining(LONG + ms(1));
-            assert_eq!(expired(least.do_with_deadline(|| 5, LONG)).run(), 5);
-            assert!(start.elapsed() < LIMIT, "at its turn, not at its deadline");
-            let stats = settle(&pool);
-            assert_eq!((stats.expired, stats.accepted), (1, 1), "{stats:?}");
-            let enough = pool.min_remaining(ms(1)).do_with_deadline(|| 6, LONG);
-            assert!(matches!(enough, Ok(6)), "{enough:?}");
-            let never = least.do_with_deadline(|| 7, Duration::MAX);
-            assert!(matches!(never, Ok(7)), "{never:?}");
-            at_rest(&pool);
-            assert_cap_usable(&pool);
-        }
+    timed_each([0, 2], |queue| {
+        let pool = pool(1, queue);
+        let start = Instant::now();
+        let least = pool.min_remaining(LONG + ms(1));
+        assert_eq!(expired(least.do_with_deadline(|| 5, LONG)).run(), 5);
+        assert!(start.elapsed() < LIMIT, "at its turn, not at its deadline");
+        assert_stats!(settle(&pool), expired: 1, accepted: 1);
+        let enough = pool.min_remaining(ms(1)).do_with_deadline(|| 6, LONG);
+        assert!(matches!(enough, Ok(6)), "{enough:?}");
+        let never = least.do_with_deadline(|| 7, Duration::MAX);
+        assert!(matches!(never, Ok(7)), "{never:?}");
+        at_rest(&pool);
+        assert_cap_usable(&pool);
     });
 }
 
@@ -390,10 +343,9 @@ fn law18_a_queued_task_with_too_little_time_left_is_not_started() {
         let (pool, gate) = held(8);
         let ran = Tally::default();
         let call = |least| {
-            let (pool, task): (Arc<Pool>, _) = (Arc::clone(&pool), ran.task());
-            thread::spawn(move || {
-                let outcome = pool.min_remaining(least).do_with_deadline(task, LONG);
-                outcome.map_err(DeadlineError::without_closure)
+            let task = ran.task();
+            beside(&pool, move |pool| {
+                pool.min_remaining(least).do_with_deadline(task, LONG)
             })
         };
         let (in_vain, in_time) = (call(LONG), call(ms(1)));
@@ -407,7 +359,6 @@ fn law18_a_queued_task_with_too_little_time_left_is_not_started() {
         in_time.join().unwrap().unwrap();
         group.wait();
         assert_eq!((group.discarded(), ran.get()), (1, 1));
-        let stats = at_rest(&pool);
-        assert_eq!((stats.expired, stats.completed), (2, 2), "{stats:?}");
+        assert_stats!(at_rest(&pool), expired: 2, completed: 2);
     });
 }

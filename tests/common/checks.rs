@@ -4,6 +4,22 @@ use lazypool::{Pool, Stats};
 
 use super::{saturated, wait_until, Gate};
 
+/// Asserts figures of a pool by their names, and returns all of its figures:
+/// `assert_stats!(pool.stats(), completed: 1, refusals.closed: 0)`.
+macro_rules! assert_stats {
+    ($stats:expr, $($($figure:ident).+: $expected:expr),+ $(,)?) => {{
+        let stats: lazypool::Stats = $stats;
+        $(assert_eq!(
+            stats.$($figure).+,
+            $expected,
+            "{}: {stats:?}",
+            stringify!($($figure).+)
+        );)+
+        stats
+    }};
+}
+pub(crate) use assert_stats;
+
 /// Waits until no task runs or is queued, then returns the pool's statistics.
 #[track_caller]
 pub fn settle(pool: &Pool) -> Stats {
@@ -68,15 +84,17 @@ pub fn check_moment(pool: &Pool, s: &Stats) {
     }
 }
 
-/// Checks law 9's balance, which holds while no call is under way.
+/// Checks law 9's balance, which holds while no call is under way, and returns the statistics.
 #[track_caller]
-pub fn check_at_rest(pool: &Pool, s: &Stats) {
-    check_moment(pool, s);
+pub fn check_at_rest(pool: &Pool) -> Stats {
+    let s = pool.stats();
+    check_moment(pool, &s);
     assert_eq!(
         s.accepted,
         s.completed + s.panicked + s.expired + s.discarded + s.queued as u64 + s.running as u64,
         "the ledger does not balance: {s:?}"
     );
+    s
 }
 
 /// Checks that the whole cap is usable: the pool accepts exactly `max_workers + queue_capacity`
@@ -110,9 +128,8 @@ pub fn assert_cap_usable(pool: &Pool) {
 /// Waits until no task runs or is queued, checks law 9's balance and returns the statistics.
 #[track_caller]
 pub fn at_rest(pool: &Pool) -> Stats {
-    let s = settle(pool);
-    check_at_rest(pool, &s);
-    s
+    settle(pool);
+    check_at_rest(pool)
 }
 
 /// Waits until `n` tasks are queued.

@@ -6,8 +6,6 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::futures::poll;
-pub use super::gates::MODES;
 use super::*;
 use lazypool::{Group, Pool, Refused, Shutdown, WhenFull};
 
@@ -129,5 +127,5 @@ pub fn fork_thrice(pool: Pool, group: &Group) -> Pool {
 pub fn assert_ends_well(pool: &Pool) {
     assert_cap_usable(pool);
     assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
-    check_at_rest(pool, &pool.stats());
+    check_at_rest(pool);
 }

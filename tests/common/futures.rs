@@ -54,6 +54,22 @@ pub fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output>
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
+/// Polls a future for the first time, which must leave it pending, and returns it.
+#[track_caller]
+pub fn pending<F: Future + Unpin>(mut future: F, waker: &Waker) -> F {
+    assert!(poll(&mut future, waker).is_pending(), "ready at once");
+    future
+}
+
+/// Polls a future that must be ready, and returns its output.
+#[track_caller]
+pub fn ready<F: Future + Unpin>(future: &mut F, waker: &Waker) -> F::Output {
+    match poll(future, waker) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("the future is not ready"),
+    }
+}
+
 /// A waker that counts how often it is woken.
 #[derive(Debug, Default)]
 pub struct Count(AtomicUsize);

@@ -1,14 +1,14 @@
 //! Set-ups that many tests share: full pools, values whose drop acts, hooks that use their own
-//! pool, and the outcomes of calls.
+//! pool.
 
 use std::cell::RefCell;
 use std::sync::{mpsc, Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
-use super::{await_started, ms, must_serve, occupied, pool, wait_until};
-use super::{Gate, OnDrop, LIMIT};
-use lazypool::{Builder, DeadlineError, Panic, Pool, Refused, Shutdown, Unrun};
+use super::{await_started, ms, must_serve, occupied, pool, pool_with, wait_until};
+use super::{unexpected, Gate, OnDrop, LIMIT};
+use lazypool::{Builder, DeadlineError, Pool, Shutdown};
 
 pub const MODES: [Shutdown; 3] = [Shutdown::Drain, Shutdown::Discard, Shutdown::Cancel];
 
@@ -33,6 +33,22 @@ pub fn burst(pool: &Pool, gate: &Gate) {
 pub fn fill(pool: &Pool, gate: &Gate) {
     burst(pool, gate);
     gate.wait_entered(pool.max_workers());
+}
+
+/// Fills the pool like [`fill`], and returns the gate at which the tasks wait.
+#[track_caller]
+pub fn filled(pool: &Pool) -> Gate {
+    let gate = Gate::new();
+    fill(pool, &gate);
+    gate
+}
+
+/// Returns a pool whose hooks may wait at a gate, and the gate.
+///
+/// Bind both in one pattern, so that the gate is dropped before the pool.
+pub fn gated(max: usize, queue: usize, set: fn(Builder, &Gate) -> Builder) -> (Pool, Gate) {
+    let gate = Gate::new();
+    (pool_with(max, queue, |b| set(b, &gate)), gate)
 }
 
 /// Returns a pool of one worker, and the gate at which its task waits.
@@ -161,38 +177,7 @@ where
         match pool.do_with_deadline(make(), ms(50)) {
             Err(DeadlineError::TimedOut) => return,
             Err(DeadlineError::Expired(_)) => await_started(pool),
-            Err(other) => panic!("expected a time-out, got {other:?}"),
-            Ok(_) => panic!("expected a time-out, got a value"),
+            other => unexpected("a time-out", other),
         }
-    }
-}
-
-/// Returns the refusal of a call.
-#[track_caller]
-pub fn refused<F, R>(outcome: Result<R, DeadlineError<F>>) -> Refused<F> {
-    match outcome {
-        Err(DeadlineError::Refused(refused)) => refused,
-        Err(other) => panic!("expected a refusal, got {other:?}"),
-        Ok(_) => panic!("expected a refusal, got a value"),
-    }
-}
-
-/// Returns the closure of a call that expired.
-#[track_caller]
-pub fn expired<F, R>(outcome: Result<R, DeadlineError<F>>) -> Unrun<F> {
-    match outcome {
-        Err(DeadlineError::Expired(unrun)) => unrun,
-        Err(other) => panic!("expected an expiry, got {other:?}"),
-        Ok(_) => panic!("expected an expiry, got a value"),
-    }
-}
-
-/// Returns the panic of a call.
-#[track_caller]
-pub fn panicked<F, R>(outcome: Result<R, DeadlineError<F>>) -> Panic {
-    match outcome {
-        Err(DeadlineError::Panicked(panic)) => panic,
-        Err(other) => panic!("expected a panic, got {other:?}"),
-        Ok(_) => panic!("expected a panic, got a value"),
     }
 }

@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
+use super::wait_until;
+
 /// Counts, for each task, how often its closure ran and how often its captures were dropped.
 #[derive(Clone, Debug)]
 pub struct Ledger(Arc<Vec<Line>>);
@@ -47,15 +49,36 @@ impl Ledger {
         self.0[id].drops.load(Ordering::SeqCst)
     }
 
+    /// Returns how often task `id` ran, and how often its captures were dropped.
+    pub fn fate(&self, id: usize) -> (u32, u32) {
+        (self.runs(id), self.drops(id))
+    }
+
     pub fn total_runs(&self) -> u64 {
         (0..self.0.len()).map(|id| u64::from(self.runs(id))).sum()
+    }
+
+    /// Waits until the captures of every task have been dropped once.
+    #[track_caller]
+    pub fn wait_drops(&self) {
+        wait_until("all tasks to end", || {
+            (0..self.0.len()).all(|id| self.drops(id) == 1)
+        });
     }
 
     /// Asserts that every task ran once and that its captures were dropped once.
     #[track_caller]
     pub fn assert_all_ran(&self) {
         for id in 0..self.0.len() {
-            assert_eq!((self.runs(id), self.drops(id)), (1, 1), "task {id}");
+            assert_eq!(self.fate(id), (1, 1), "task {id}");
+        }
+    }
+
+    /// Asserts that no task ran and that the captures of each were dropped once.
+    #[track_caller]
+    pub fn assert_none_ran(&self) {
+        for id in 0..self.0.len() {
+            assert_eq!(self.fate(id), (0, 1), "task {id}");
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Helpers that the integration tests share. This file: limits, waits for conditions, tests that must
-//! not hang. The modules: pools, gates and submissions, outcomes, ledgers, futures, threads.
+//! Helpers that the integration tests share. This file: limits, waits for conditions, tests that
+//! must not hang. The modules: pools, gates and submissions, outcomes, ledgers, futures, threads.
 //!
 //! No test here relies on time alone. Lower limits are exact, upper limits are generous, and a test
 //! waits for each event that must happen.
 
 // Each test binary compiles its own copy of this module and uses part of it.
-#![allow(dead_code, unreachable_pub, unused_imports)]
+#![allow(dead_code, unreachable_pub, unused_imports, unused_macros)]
 
 mod checks;
 mod cut;
 #[cfg(unix)]
 pub mod fork;
-pub mod futures;
-pub mod gates;
+mod futures;
+mod gates;
 mod ledger;
 #[cfg(target_os = "linux")]
 pub mod os;
@@ -21,18 +21,19 @@ mod pools;
 #[cfg(unix)]
 pub mod programs;
 
+use std::fmt::Debug;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub(crate) use checks::assert_stats;
 pub use checks::*;
 pub(crate) use cut::cut;
 use cut::limit;
-pub use gates::{
-    abandon, after, expired, held, on_drop, on_worker, panicked, refused, wait_in_line,
-};
+pub use futures::*;
+pub use gates::*;
 pub use ledger::{Entry, Gauge, Inside, Ledger, Tally};
 pub use outcomes::*;
 pub use pools::*;
@@ -95,6 +96,16 @@ pub fn wait_within(limit: Duration, what: &str, mut cond: impl FnMut() -> bool) 
     }
 }
 
+/// Asserts that `f` takes at least that long, and returns its result.
+#[track_caller]
+pub fn takes<T>(least: Duration, f: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = f();
+    let took = start.elapsed();
+    assert!(took >= least, "returned after {took:?}, before {least:?}");
+    result
+}
+
 /// Runs `body` on another thread and fails if it hangs, so that one lost wake-up does not hang the
 /// whole suite.
 #[track_caller]
@@ -114,6 +125,34 @@ pub fn timed(body: impl FnOnce() + Send + 'static) {
             Ok(Err(payload)) | Err(payload) => panic::resume_unwind(payload),
         },
     }
+}
+
+/// Runs `body` for each of the cases, as [`timed`] does. If it panics, prints the case.
+#[track_caller]
+pub fn timed_each<C: Debug>(
+    cases: impl IntoIterator<Item = C> + Send + 'static,
+    mut body: impl FnMut(C) + Send + 'static,
+) {
+    timed(move || {
+        for case in cases {
+            let name = format!("{case:?}");
+            let _named = on_drop(|| {
+                if thread::panicking() {
+                    eprintln!("the case is {name}");
+                }
+            });
+            body(case);
+        }
+    });
+}
+
+/// Returns each pair of an element of `a` and one of `b`.
+pub fn product<A: Copy, B: Copy>(
+    a: impl IntoIterator<Item = A>,
+    b: impl IntoIterator<Item = B> + Clone,
+) -> Vec<(A, B)> {
+    let pairs = |a| b.clone().into_iter().map(move |b| (a, b));
+    a.into_iter().flat_map(pairs).collect()
 }
 
 /// Calls its closure when it is dropped.
@@ -184,12 +223,34 @@ pub fn unique() -> u64 {
 
 /// Runs `body` in another process, in which only this test has threads.
 ///
-/// `name` is the test's own name: the process runs this test binary again with only that test.
+/// The process runs this test binary again with only the test in which `body` is written.
 #[track_caller]
-pub fn isolated(name: &str, body: impl FnOnce() + Send + 'static) {
+pub fn isolated<F: FnOnce() + Send + 'static>(body: F) {
+    isolated_test(test_of::<F>(), || timed(body));
+}
+
+/// Runs `body` for each of the cases, as [`timed_each`] does, in a process like that of
+/// [`isolated`].
+#[track_caller]
+pub fn isolated_each<C: Debug, F: FnMut(C) + Send + 'static>(
+    cases: impl IntoIterator<Item = C> + Send + 'static,
+    body: F,
+) {
+    isolated_test(test_of::<F>(), || timed_each(cases, body));
+}
+
+/// Returns the name of the test function in which a closure is written. The type of the closure is
+/// called `binary::test::{{closure}}`.
+fn test_of<F>() -> &'static str {
+    let path = std::any::type_name::<F>();
+    path.split("::").nth(1).expect("the name of a test")
+}
+
+#[track_caller]
+fn isolated_test(name: &str, body: impl FnOnce()) {
     const VAR: &str = "LAZYPOOL_ISOLATED";
     if std::env::var(VAR).is_ok_and(|inside| inside == name) {
-        return timed(body);
+        return body();
     }
     let output = std::process::Command::new(std::env::current_exe().expect("current_exe"))
         .args([name, "--exact", "--nocapture", "--test-threads=1"])

@@ -1,8 +1,6 @@
 //! The outcome of a submission: each function returns its part, and panics at any other outcome.
 
-use lazypool::{DeadlineError, Refused};
-
-use super::gates::expired;
+use lazypool::{DeadlineError, Panic, Refused, Unrun};
 
 /// Returns the refusal. Panics if its reason is not `Saturated`.
 #[track_caller]
@@ -32,6 +30,33 @@ pub fn reason<T, F>(outcome: Result<T, Refused<F>>) -> &'static str {
     }
 }
 
+/// Returns the refusal of a call.
+#[track_caller]
+pub fn refused<F, R>(outcome: Result<R, DeadlineError<F>>) -> Refused<F> {
+    match outcome {
+        Err(DeadlineError::Refused(refused)) => refused,
+        other => unexpected("a refusal", other),
+    }
+}
+
+/// Returns the closure of a call that expired.
+#[track_caller]
+pub fn expired<F, R>(outcome: Result<R, DeadlineError<F>>) -> Unrun<F> {
+    match outcome {
+        Err(DeadlineError::Expired(unrun)) => unrun,
+        other => unexpected("an expiry", other),
+    }
+}
+
+/// Returns the panic of a call.
+#[track_caller]
+pub fn panicked<F, R>(outcome: Result<R, DeadlineError<F>>) -> Panic {
+    match outcome {
+        Err(DeadlineError::Panicked(panic)) => panic,
+        other => unexpected("a panic", other),
+    }
+}
+
 /// Checks that a call's deadline passed before its task started.
 #[track_caller]
 pub fn is_expired<F, R>(outcome: Result<R, DeadlineError<F>>) {
@@ -41,9 +66,14 @@ pub fn is_expired<F, R>(outcome: Result<R, DeadlineError<F>>) {
 /// Checks that a call left its running task.
 #[track_caller]
 pub fn is_timed_out<F, R>(outcome: Result<R, DeadlineError<F>>) {
-    match outcome {
-        Err(DeadlineError::TimedOut) => {}
-        Err(other) => panic!("expected TimedOut, got {other:?}"),
-        Ok(_) => panic!("expected TimedOut, got a value"),
+    if !matches!(outcome, Err(DeadlineError::TimedOut)) {
+        unexpected("a time-out", outcome);
     }
+}
+
+/// Panics at a call's outcome, whose value need not be printable.
+#[track_caller]
+pub fn unexpected<F, R>(expected: &str, outcome: Result<R, DeadlineError<F>>) -> ! {
+    let got = outcome.map(|_| "a value");
+    panic!("expected {expected}, got {got:?}");
 }

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Condvar, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lazypool::{Awaitable, Builder, Group, Handle, Pool, Refused};
+use lazypool::{Awaitable, Builder, Group, Handle, Pool, Refused, Shutdown};
 
-use super::gates::held;
-use super::{saturated, settle, wait_until};
+use super::gates::{after, builder, held};
+use super::{saturated, settle, wait_until, Rng};
 
 /// Returns a pool whose idle workers never retire.
 pub fn pool(max: usize, queue: usize) -> Pool {
@@ -17,9 +17,7 @@ pub fn pool(max: usize, queue: usize) -> Pool {
 
 /// Returns a pool with further settings. Its idle workers never retire, unless `set` says when.
 pub fn pool_with(max: usize, queue: usize, set: impl FnOnce(Builder) -> Builder) -> Pool {
-    let builder = Pool::builder().max_workers(max).queue_capacity(queue);
-    let builder = builder.idle_timeout(Duration::MAX);
-    set(builder).build().expect("pool")
+    set(builder(max, queue)).build().expect("pool")
 }
 
 /// Returns a pool of one worker, which is occupied by a task at the gate.
@@ -47,12 +45,18 @@ pub fn occupy(pool: &Pool, gate: &Gate, n: usize) {
     gate.wait_entered(before + n);
 }
 
+/// Occupies `n` workers with tasks, and returns the gate at which they wait.
+#[track_caller]
+pub fn hold(pool: &Pool, n: usize) -> Gate {
+    let gate = Gate::new();
+    occupy(pool, &gate, n);
+    gate
+}
+
 /// Runs `n` tasks at once and waits until the pool is at rest.
 #[track_caller]
 pub fn run_at_once(pool: &Pool, n: usize) {
-    let gate = Gate::new();
-    occupy(pool, &gate, n);
-    gate.open();
+    hold(pool, n).open();
     settle(pool);
 }
 
@@ -64,6 +68,34 @@ pub fn drop_aside(pool: impl Send + 'static) -> mpsc::Receiver<()> {
         done.send(()).unwrap_or(());
     });
     ended
+}
+
+/// Runs `f` with the pool on another thread.
+pub fn beside<T: Send + 'static>(
+    pool: &Arc<Pool>,
+    f: impl FnOnce(&Pool) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let pool = Arc::clone(pool);
+    thread::spawn(move || f(&pool))
+}
+
+/// Runs `body` on `n` threads at once, with the number of each and random numbers of its own.
+pub fn on_threads(n: usize, body: impl Fn(usize, Rng) + Sync) {
+    let body = &body;
+    thread::scope(|s| {
+        for me in 0..n {
+            s.spawn(move || body(me, Rng::new(me as u64)));
+        }
+    });
+}
+
+/// Discards queued tasks: by a shutdown, or by a cancel of their group.
+pub fn discard_queued(by_shutdown: bool, pool: &Pool, group: &Group) {
+    if by_shutdown {
+        pool.shutdown(Shutdown::Discard, Duration::ZERO);
+    } else {
+        group.cancel();
+    }
 }
 
 /// Serves the task. Panics with the reason if the pool refuses it.
@@ -95,6 +127,27 @@ where
     on.serve(f).map_err(Refused::without_closure).expect("room")
 }
 
+/// Serves a task that waits at the gate and then calls `f`. Waits until it is there.
+#[track_caller]
+pub fn occupy_then(pool: &Pool, gate: &Gate, f: impl FnOnce() + Send + 'static) {
+    let before = gate.entered();
+    must_serve(pool, after(gate, f));
+    gate.wait_entered(before + 1);
+}
+
+/// Serves a task like [`occupy_then`], and returns its handle.
+#[track_caller]
+pub fn await_then<R: Send + 'static>(
+    on: Awaitable<'_>,
+    gate: &Gate,
+    f: impl FnOnce() -> R + Send + 'static,
+) -> Handle<R> {
+    let before = gate.entered();
+    let handle = must_await(on, after(gate, f));
+    gate.wait_entered(before + 1);
+    handle
+}
+
 /// Holds tasks until it opens. It opens when it is dropped, so that a failing test does not hang.
 ///
 /// Declare it after the pool: the pool's drop waits for the tasks that the gate holds.
@@ -121,6 +174,26 @@ impl Gate {
     pub fn task(&self) -> impl FnOnce() + Send + 'static {
         let key = self.key();
         move || key.pass()
+    }
+
+    /// Returns a hook of workers that waits at the gate.
+    pub fn hook(&self) -> impl Fn(usize) + Send + Sync + 'static {
+        let key = self.key();
+        move |_| key.pass()
+    }
+
+    /// Returns a hook that waits at the gate if the worker has this slot.
+    pub fn hook_of(&self, slot: usize) -> impl Fn(usize) + Send + Sync + 'static {
+        let key = self.key();
+        move |its| {
+            if its == slot {
+                key.pass();
+            }
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        *self.0.open.lock().unwrap()
     }
 
     pub fn open(&self) {
