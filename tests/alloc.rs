@@ -153,9 +153,9 @@ fn bytes<const N: usize>() -> impl FnOnce() + Send + Copy + 'static {
     }
 }
 
-/// Checks what a closure costs that is submitted by `serve`. Submits it again and again until the
-/// pool accepts it, because refusals must not allocate either. A closure that costs an allocation
-/// is submitted to a pool at rest, so that exactly one call is counted.
+/// Asserts what it costs to submit a closure by `serve`. Submits it again until the pool accepts
+/// it, because a refusal must not allocate either. If the closure costs an allocation, first waits
+/// until the pool is at rest. Then the first call is accepted, so exactly one call is counted.
 #[track_caller]
 fn serve_costs<F: Copy>(pool: &Pool, f: F, expect: (u64, u64), serve: impl Fn(F) -> bool) {
     let counted = count(pool, TURNS, || {

@@ -40,152 +40,117 @@ pub use check::check;
 
 #[cfg(lazypool_loom)]
 mod parts {
+    use crate::check;
     use lazypool::model::{assert_at_rest, deadline, sweep, Deadline};
     use lazypool::{Builder, Pool, Shutdown};
     use loom::sync::atomic::{AtomicUsize, Ordering};
+    use loom::sync::mpsc;
+    use loom::thread::{self, JoinHandle};
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// Returns a pool whose idle workers never sweep, so that a model sweeps for them (`cleaner`).
-    /// The timeout is one nanosecond: a model's sweep always finds it expired.
-    pub fn pool(max_workers: usize, queue_capacity: usize) -> Pool {
-        pool_with(max_workers, queue_capacity, |b| b)
-    }
+    // ---- pools ---------------------------------------------------------------------------------
 
-    /// Returns a [`pool`] with further settings.
-    pub fn pool_with(
+    /// The pool that a model begins with. Its idle workers never sweep, so that a model sweeps for
+    /// them (`cleaner`). The timeout is one nanosecond: a model's sweep always finds it expired.
+    #[derive(Debug, Clone, Copy)]
+    pub struct Setup {
         max_workers: usize,
         queue_capacity: usize,
-        set: impl FnOnce(Builder) -> Builder,
-    ) -> Pool {
-        let builder = Pool::builder()
-            .max_workers(max_workers)
-            .queue_capacity(queue_capacity)
-            .idle_timeout(Duration::from_nanos(1));
-        set(builder).build().expect("valid settings")
+        /// The number of workers that have run a task.
+        warm: usize,
+        set: fn(Builder) -> Builder,
     }
 
-    /// Runs `f` in one interleaving only. For the steps that lead up to a model's subject.
-    pub fn quietly<R>(f: impl FnOnce() -> R) -> R {
-        loom::stop_exploring();
-        let result = f();
-        loom::explore();
-        result
+    /// Returns the setup of a pool without threads.
+    pub fn pool(max_workers: usize, queue_capacity: usize) -> Setup {
+        Setup::of(max_workers, queue_capacity, 0)
     }
 
-    /// Returns a [`pool`] of which one worker is idle, and is this thread's affinity.
-    pub fn warm(max_workers: usize, queue_capacity: usize) -> Pool {
-        warm_with(max_workers, queue_capacity, |b| b)
+    /// Returns the setup of a pool of which one worker is idle, and is the building thread's
+    /// affinity.
+    pub fn warm(max_workers: usize, queue_capacity: usize) -> Setup {
+        Setup::of(max_workers, queue_capacity, 1)
     }
 
-    /// Returns a [`warm`] pool with further settings.
-    pub fn warm_with(
-        max_workers: usize,
-        queue_capacity: usize,
-        set: impl FnOnce(Builder) -> Builder,
-    ) -> Pool {
-        quietly(|| {
-            let pool = pool_with(max_workers, queue_capacity, set);
-            assert!(call(&pool));
-            pool
-        })
+    /// Returns the setup of a pool whose first two workers have each run a task, and are idle or
+    /// about to be.
+    pub fn warm_pair(max_workers: usize, queue_capacity: usize) -> Setup {
+        Setup::of(max_workers, queue_capacity, 2)
     }
 
-    /// Runs an empty task and waits for it. Returns `true` if it ran.
-    pub fn call(pool: &Pool) -> bool {
-        pool.do_with_deadline(|| (), Duration::MAX).is_ok()
-    }
-
-    /// Submits a task that runs until its gate is opened.
-    pub fn hold(pool: &Pool) -> loom::sync::mpsc::Sender<()> {
-        let (open, gate) = loom::sync::mpsc::channel();
-        quietly(|| {
-            assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
-            while pool.stats().queued > 0 {
-                loom::thread::yield_now();
+    impl Setup {
+        fn of(max_workers: usize, queue_capacity: usize, warm: usize) -> Self {
+            Self {
+                max_workers,
+                queue_capacity,
+                warm,
+                set: |builder| builder,
             }
-        });
-        open
-    }
+        }
 
-    /// Calls `f` with a deadline that passes at any moment.
-    pub fn at_any_moment<R>(f: impl FnOnce(&Deadline) -> R) -> R {
-        let (deadline, alarm) = deadline();
-        let clock = loom::thread::spawn(move || alarm.go_off());
-        let result = f(&deadline);
-        clock.join().unwrap();
-        result
-    }
+        /// Adds further settings.
+        pub fn with(self, set: fn(Builder) -> Builder) -> Self {
+            Self { set, ..self }
+        }
 
-    /// Returns a [`pool`] whose first two workers have each run a task, and are idle or about to
-    /// be.
-    pub fn warm_pair(max_workers: usize, queue_capacity: usize) -> Pool {
-        warm_pair_with(max_workers, queue_capacity, |b| b)
-    }
+        /// Builds the pool.
+        pub fn build(self) -> Arc<Pool> {
+            self.build_with(self.set)
+        }
 
-    /// Returns a [`warm_pair`] pool with further settings.
-    pub fn warm_pair_with(
-        max_workers: usize,
-        queue_capacity: usize,
-        set: impl FnOnce(Builder) -> Builder,
-    ) -> Pool {
-        quietly(|| {
-            let pool = pool_with(max_workers, queue_capacity, set);
-            let both = pool.group();
-            both.serve(|| ()).unwrap();
-            both.serve(|| ()).unwrap();
-            both.wait();
-            pool
-        })
-    }
-
-    /// Submits a task from each of two threads. Both are accepted, and both run.
-    pub fn two_serve(pool: Pool) {
-        let pool = Arc::new(pool);
-        let ran = Ran::new();
-        let task = ran.task();
-        let other = beside(&pool, |pool| assert!(pool.serve(task).is_ok()));
-        assert!(pool.serve(ran.task()).is_ok());
-        other.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (2, 0));
-    }
-
-    /// Returns a hook in which other threads may run. It does not yield: in loom, a thread that has
-    /// yielded goes on only once all others wait.
-    pub fn hook() -> impl Fn(usize) + Send + Sync + 'static {
-        let step = AtomicUsize::new(0);
-        move |_| {
-            step.fetch_add(1, Ordering::Relaxed);
+        /// Builds the pool with further settings that capture values.
+        pub fn build_with(self, set: impl FnOnce(Builder) -> Builder) -> Arc<Pool> {
+            let builder = Pool::builder()
+                .max_workers(self.max_workers)
+                .queue_capacity(self.queue_capacity)
+                .idle_timeout(Duration::from_nanos(1));
+            let build = || Arc::new(set(builder).build().expect("valid settings"));
+            if self.warm == 0 {
+                return build();
+            }
+            quietly(|| {
+                let pool = build();
+                if self.warm == 1 {
+                    assert!(call(&pool));
+                } else {
+                    let both = pool.group();
+                    both.serve(|| ()).unwrap();
+                    both.serve(|| ()).unwrap();
+                    both.wait();
+                }
+                pool
+            })
         }
     }
 
-    /// Spawns a thread that runs a closure with its own handle on the shared value.
-    pub fn beside<T: Clone + 'static, R: 'static>(
-        shared: &T,
-        act: impl FnOnce(&T) -> R + 'static,
-    ) -> loom::thread::JoinHandle<R> {
-        let shared = shared.clone();
-        loom::thread::spawn(move || act(&shared))
+    /// Explores a model of a pool up to a number of preemptions. Builds the pool before the model,
+    /// and ends it after.
+    pub fn check_pool(
+        preemptions: usize,
+        setup: Setup,
+        model: impl Fn(&Arc<Pool>) + Send + Sync + 'static,
+    ) {
+        check(Some(preemptions), move || {
+            let pool = setup.build();
+            model(&pool);
+            end(&pool);
+        });
     }
 
-    /// Spawns a thread that sweeps twice, as the cleaner does: it benches idle workers, then
-    /// retires those that are still on the bench.
-    pub fn cleaner(pool: &Arc<Pool>) -> loom::thread::JoinHandle<()> {
-        beside(pool, |pool| {
-            sweep(pool);
-            sweep(pool);
-        })
-    }
-
-    /// Submits two tasks to a worker that looks at the queue. The first ends only after the second.
-    pub fn one_waits_for_the_next(pool: &Pool) {
-        // The worker of this task looks at the queue once it has ended.
-        assert!(pool.serve(|| ()).is_ok());
-        let (open, gate) = loom::sync::mpsc::channel();
-        assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
-        let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
-        assert!(second.is_ok());
+    /// Explores a model as [`check_pool`] does. The model returns how many of its tasks were
+    /// accepted. Asserts that these have run, each of them once, and that no task is left.
+    pub fn check_tasks(
+        preemptions: usize,
+        setup: Setup,
+        model: impl Fn(&Arc<Pool>, &Ran) -> usize + Send + Sync + 'static,
+    ) {
+        check(Some(preemptions), move || {
+            let (pool, ran) = (setup.build(), Ran::new());
+            let accepted = model(&pool, &ran);
+            end(&pool);
+            assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+        });
     }
 
     /// Ends the model, in one interleaving only, and asserts that the pool comes to rest.
@@ -198,6 +163,185 @@ mod parts {
         assert_eq!((s.workers, s.idle, s.spawned), (0, 0, s.retired), "{s}");
         assert_at_rest(pool);
     }
+
+    // ---- calls ---------------------------------------------------------------------------------
+
+    /// Runs `f` in one interleaving only. For the steps that lead up to a model's subject.
+    pub fn quietly<R>(f: impl FnOnce() -> R) -> R {
+        loom::stop_exploring();
+        let result = f();
+        loom::explore();
+        result
+    }
+
+    /// Runs an empty task and waits for it. Returns `true` if it ran.
+    pub fn call(pool: &Pool) -> bool {
+        pool.do_with_deadline(|| (), Duration::MAX).is_ok()
+    }
+
+    /// Submits a task. Returns how many were accepted: one or none.
+    pub fn try_serve(pool: &Pool, task: impl FnOnce() + Send + 'static) -> usize {
+        usize::from(pool.serve(task).is_ok())
+    }
+
+    /// A gate, closed at first.
+    #[derive(Debug)]
+    pub struct Gate(mpsc::Sender<()>);
+
+    impl Gate {
+        /// Returns a gate, and a task that waits until the gate is opened.
+        #[allow(clippy::new_ret_no_self)]
+        pub fn new() -> (Self, impl FnOnce() + Send + 'static) {
+            let (open, gate) = mpsc::channel();
+            (Self(open), move || gate.recv().unwrap())
+        }
+
+        /// Opens the gate.
+        pub fn open(&self) {
+            self.0.send(()).unwrap();
+        }
+
+        /// Opens the gate in a task, and waits for that task.
+        pub fn open_by_call(self, pool: &Pool) {
+            let call = pool.do_with_deadline(move || self.open(), Duration::MAX);
+            assert!(call.is_ok());
+        }
+    }
+
+    /// Submits a task that runs until its gate is opened.
+    pub fn serve_gated(pool: &Pool) -> Gate {
+        let (gate, task) = Gate::new();
+        assert!(pool.serve(task).is_ok());
+        gate
+    }
+
+    /// Submits a task that runs until its gate is opened. Returns once no task is queued.
+    pub fn hold(pool: &Pool) -> Gate {
+        quietly(|| {
+            let gate = serve_gated(pool);
+            while pool.stats().queued > 0 {
+                thread::yield_now();
+            }
+            gate
+        })
+    }
+
+    /// Submits two tasks. The first ends only after the second.
+    pub fn one_waits_for_the_next(pool: &Pool) {
+        serve_gated(pool).open_by_call(pool);
+    }
+
+    /// Submits a task within a scope. Asserts that the task has run once the scope has ended,
+    /// unless it was refused.
+    pub fn scope_of_one(pool: &Pool) {
+        let ran = Ran::new();
+        let accepted = pool.scope(|s| usize::from(s.serve(ran.task()).is_ok()));
+        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+    }
+
+    /// Calls `f` with a deadline that passes at any moment.
+    pub fn at_any_moment<R>(f: impl FnOnce(&Deadline) -> R) -> R {
+        let (deadline, alarm) = deadline();
+        let clock = thread::spawn(move || alarm.go_off());
+        let result = f(&deadline);
+        clock.join().unwrap();
+        result
+    }
+
+    /// Returns a hook in which other threads may run. It does not yield: in loom, a thread that has
+    /// yielded goes on only once all others wait.
+    pub fn hook() -> impl Fn(usize) + Send + Sync + 'static {
+        let step = AtomicUsize::new(0);
+        move |_| {
+            step.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    // ---- other threads -------------------------------------------------------------------------
+
+    /// Spawns a thread that runs a closure with its own handle on the shared value.
+    pub fn beside<T: Clone + 'static, R: 'static>(
+        shared: &T,
+        act: impl FnOnce(&T) -> R + 'static,
+    ) -> JoinHandle<R> {
+        let shared = shared.clone();
+        thread::spawn(move || act(&shared))
+    }
+
+    /// Spawns a thread that submits a task, which is accepted.
+    pub fn serve_beside(pool: &Arc<Pool>, task: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+        beside(pool, |pool| assert!(pool.serve(task).is_ok()))
+    }
+
+    /// Spawns a thread that submits a task. Returns how many were accepted: one or none.
+    pub fn try_serve_beside(
+        pool: &Arc<Pool>,
+        task: impl FnOnce() + Send + 'static,
+    ) -> JoinHandle<usize> {
+        beside(pool, |pool| try_serve(pool, task))
+    }
+
+    /// Spawns a thread that shuts the pool down. Returns `true` if its report is clean.
+    pub fn shut_down_beside(
+        pool: &Arc<Pool>,
+        mode: Shutdown,
+        timeout: Duration,
+    ) -> JoinHandle<bool> {
+        beside(pool, move |pool| pool.shutdown(mode, timeout).is_clean())
+    }
+
+    /// Spawns a thread that sweeps twice, as the cleaner does: it benches idle workers, then
+    /// retires those that are still on the bench.
+    pub fn cleaner(pool: &Arc<Pool>) -> JoinHandle<()> {
+        beside(pool, |pool| {
+            sweep(pool);
+            sweep(pool);
+        })
+    }
+
+    /// Makes a call from each of two threads, while there is space for one. Asserts that not both
+    /// are refused.
+    pub fn two_call(pool: &Arc<Pool>) {
+        let other = beside(pool, |pool| call(pool));
+        let mine = call(pool);
+        assert!(other.join().unwrap() || mine, "refused for the other");
+    }
+
+    /// Submits a task from each of two threads. Both are accepted, and both run.
+    pub fn two_serve(preemptions: usize, setup: Setup) {
+        check_tasks(preemptions, setup, |pool, ran| {
+            let other = serve_beside(pool, ran.task());
+            assert!(pool.serve(ran.task()).is_ok());
+            other.join().unwrap();
+            2
+        });
+    }
+
+    /// Runs an `event` while another thread first announces itself and then looks for the event.
+    /// After the event this thread reads whether the other has announced itself; then it does
+    /// `next`. Returns `true` if one of the two has seen the other.
+    pub fn one_sees_the_other<T: 'static>(
+        shared: &Arc<T>,
+        event: impl FnOnce(&T),
+        next: impl FnOnce(&T),
+        looks_in_vain: impl FnOnce(&T) -> bool + 'static,
+    ) -> bool {
+        let asked = Arc::new(AtomicUsize::new(0));
+        // Every write must be `SeqCst`, the first one included: see the README.
+        asked.store(0, Ordering::SeqCst);
+        let its = Arc::clone(&asked);
+        let other = beside(shared, move |shared| {
+            its.swap(1, Ordering::SeqCst);
+            looks_in_vain(shared)
+        });
+        event(shared);
+        let before = asked.load(Ordering::SeqCst) == 0;
+        next(shared);
+        let in_vain = other.join().unwrap();
+        !(before && in_vain)
+    }
+
+    // ---- tasks that are counted ----------------------------------------------------------------
 
     /// Tasks that count how often they ran, and how many of them still exist, run or not.
     #[derive(Debug, Clone)]
@@ -250,8 +394,15 @@ mod parts {
 #[cfg(lazypool_loom)]
 mod flag {
     use loom::sync::{Condvar, Mutex};
+    use std::future::Future;
+    use std::pin::Pin;
     use std::sync::Arc;
-    use std::task::{Wake, Waker};
+    use std::task::{Context, Poll, Wake, Waker};
+
+    /// Polls a future once.
+    pub fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
+        Pin::new(future).poll(&mut Context::from_waker(waker))
+    }
 
     /// A waker that counts how often it is woken.
     #[derive(Debug)]
@@ -283,6 +434,28 @@ mod flag {
         pub fn times(&self) -> usize {
             *self.woken.lock().unwrap()
         }
+
+        /// Polls a future, and once more when the flag is woken; then it must be ready. Returns its
+        /// output, and whether it was pending at first.
+        pub fn poll_to_end<F: Future + Unpin>(
+            &self,
+            future: &mut F,
+            waker: &Waker,
+        ) -> (F::Output, bool) {
+            let first = poll(future, waker);
+            let was_pending = first.is_pending();
+            let answer = match first {
+                Poll::Pending => {
+                    self.wait();
+                    poll(future, waker)
+                }
+                ready => ready,
+            };
+            match answer {
+                Poll::Ready(output) => (output, was_pending),
+                Poll::Pending => panic!("woken, and not ready"),
+            }
+        }
     }
 
     impl Wake for Flag {
@@ -291,10 +464,43 @@ mod flag {
             self.told.notify_one();
         }
     }
+
+    /// Two wakers, with which one answer is polled for.
+    #[derive(Debug)]
+    pub struct TwoWakers([(Arc<Flag>, Waker); 2]);
+
+    impl TwoWakers {
+        /// Returns two wakers that were not called yet.
+        #[allow(clippy::new_without_default)]
+        pub fn new() -> Self {
+            Self([Flag::new(), Flag::new()])
+        }
+
+        /// Polls with the first waker, then with the second, and once more when the second is
+        /// woken; then the answer must be there.
+        pub fn poll<R>(&self, mut poll: impl FnMut(&Waker) -> Option<R>) -> R {
+            let [(first, w1), (second, w2)] = &self.0;
+            let answer = poll(w1).or_else(|| poll(w2));
+            answer.unwrap_or_else(|| {
+                second.wait();
+                assert_eq!(first.times(), 0, "only the last is woken");
+                poll(w2).expect("woken")
+            })
+        }
+
+        /// Asserts that the wakers were called once at most, and that neither is kept.
+        pub fn assert_end(self) {
+            let [(first, w1), (second, w2)] = self.0;
+            assert!(first.times() + second.times() <= 1);
+            drop((w1, w2));
+            let left = (Arc::strong_count(&first), Arc::strong_count(&second));
+            assert_eq!(left, (1, 1), "none is kept");
+        }
+    }
 }
 
 #[cfg(lazypool_loom)]
-pub use flag::Flag;
+pub use flag::{poll, Flag, TwoWakers};
 
 #[cfg(lazypool_loom)]
 pub use parts::*;

@@ -3,6 +3,7 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{Call, Decision, Task};
+use loom::thread::JoinHandle;
 use loom_tests::{at_any_moment, beside, check};
 use std::sync::Arc;
 
@@ -10,6 +11,14 @@ use std::sync::Arc;
 fn run(decision: &Decision, task: &Task, result: usize) -> bool {
     decision.start(task);
     decision.end(task, result)
+}
+
+/// Spawns a worker that runs the task of a call. Returns its decision, and the worker's thread.
+fn running(call: &Call) -> (Arc<Decision>, JoinHandle<bool>) {
+    let decision = Arc::new(Decision::new());
+    let task = call.task();
+    let worker = beside(&decision, move |decision| run(decision, &task, 7));
+    (decision, worker)
 }
 
 /// Asserts that the caller got the result exactly if the worker delivered it. The caller has left
@@ -22,10 +31,8 @@ fn assert_agreed(decision: &Decision, got: Option<usize>, delivered: bool, resul
 /// A caller leaves while the task starts and ends.
 fn leaves(call: fn() -> Call) {
     check(None, move || {
-        let decision = Arc::new(Decision::new());
         let call = call();
-        let task = call.task();
-        let worker = beside(&decision, move |decision| run(decision, &task, 7));
+        let (decision, worker) = running(&call);
         let got = call.leave(&decision, 0);
         drop(call);
         assert_agreed(&decision, got, worker.join().unwrap(), 7);
@@ -40,9 +47,9 @@ fn end_against_leaving() {
     leaves(|| Call::by_mailbox(1));
 }
 
-/// A caller of a queued task leaves at its deadline while the task starts and ends. Excludes:
-/// a caller that leaves before it is told where its task runs, and whose node is written
-/// after that. All interleavings.
+/// A caller of a queued task leaves at its deadline while the task starts and ends. Excludes: a
+/// worker that writes to the caller's node where the task runs, after the caller has left. All
+/// interleavings.
 #[test]
 fn told_the_place_against_leaving() {
     leaves(|| Call::by_queue(8));
@@ -53,10 +60,8 @@ fn told_the_place_against_leaving() {
 #[test]
 fn release_against_park() {
     check(None, || {
-        let decision = Arc::new(Decision::new());
         let call = Call::by_mailbox(1);
-        let task = call.task();
-        let worker = beside(&decision, move |decision| run(decision, &task, 7));
+        let (_decision, worker) = running(&call);
         assert_eq!(call.wait(), 7);
         drop(call);
         assert!(worker.join().unwrap());
@@ -69,10 +74,8 @@ fn release_against_park() {
 #[test]
 fn release_against_deadline() {
     check(Some(3), || {
-        let decision = Arc::new(Decision::new());
         let call = Call::by_mailbox(1);
-        let task = call.task();
-        let worker = beside(&decision, move |decision| run(decision, &task, 7));
+        let (decision, worker) = running(&call);
         let got = at_any_moment(|deadline| call.wait_until(&decision, deadline));
         drop(call);
         assert_agreed(&decision, got, worker.join().unwrap(), 7);

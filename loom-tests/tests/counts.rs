@@ -3,8 +3,7 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::Counts;
-use loom::sync::atomic::{AtomicUsize, Ordering};
-use loom_tests::{beside, check};
+use loom_tests::{check, one_sees_the_other};
 use std::sync::Arc;
 
 /// A worker adds itself to a count, then looks for submissions; a submitter announces itself, then
@@ -12,19 +11,8 @@ use std::sync::Arc;
 fn counted_is_seen(first: fn(&Counts), then: fn(&Counts), sees_nobody: fn(&Counts) -> bool) {
     check(None, move || {
         let counts = Arc::new(Counts::new());
-        let asked = Arc::new(AtomicUsize::new(0));
-        // Every write must be `SeqCst`, the first one included: see the README.
-        asked.store(0, Ordering::SeqCst);
-        let its = Arc::clone(&asked);
-        let submitter = beside(&counts, move |counts| {
-            its.swap(1, Ordering::SeqCst);
-            sees_nobody(counts)
-        });
-        first(&counts);
-        let before = asked.load(Ordering::SeqCst) == 0;
-        then(&counts);
-        let nobody = submitter.join().unwrap();
-        assert!(!(before && nobody), "it was counted all the time");
+        let seen = one_sees_the_other(&counts, first, then, sees_nobody);
+        assert!(seen, "it was counted all the time");
     });
 }
 

@@ -5,8 +5,10 @@
 use lazypool::model::refuse_threads;
 use lazypool::{Refusal, Shutdown};
 use loom::cell::UnsafeCell;
-use loom::sync::mpsc;
-use loom_tests::{beside, check, end, hold, quietly, warm, warm_pair, Ran};
+use loom_tests::{
+    beside, check, check_pool, check_tasks, end, hold, quietly, scope_of_one, shut_down_beside,
+    warm, warm_pair, Gate, Ran,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +22,7 @@ unsafe impl Sync for Borrowed {}
 /// the worker is free. Preemptions: 3.
 #[test]
 fn scope_against_last_task() {
-    check(Some(3), || {
-        let pool = warm(1, 0);
+    check_pool(3, warm(1, 0), |pool| {
         let value = Borrowed(UnsafeCell::new(0));
         pool.scope(|s| {
             let value = &value;
@@ -35,7 +36,6 @@ fn scope_against_last_task() {
         assert_eq!(value.0.with(|v| unsafe { *v }), 1);
         assert_eq!(pool.stats().completed, 2);
         assert!(pool.serve(|| ()).is_ok(), "free");
-        end(&pool);
     });
 }
 
@@ -43,14 +43,12 @@ fn scope_against_last_task() {
 /// the handle has its outcome. Preemptions: 2.
 #[test]
 fn wait_against_a_handles_outcome() {
-    check(Some(2), || {
-        let pool = warm(1, 0);
+    check_pool(2, warm(1, 0), |pool| {
         let group = pool.group();
         let handle = group.awaitable().serve(|| 7).ok().unwrap();
         group.wait();
         assert!(handle.is_finished());
         assert_eq!(handle.join().ok(), Some(7));
-        end(&pool);
     });
 }
 
@@ -59,15 +57,13 @@ fn wait_against_a_handles_outcome() {
 /// count the task yet. Preemptions: 2.
 #[test]
 fn a_value_and_then_the_next_task() {
-    check(Some(2), || {
-        let pool = warm(1, 0);
+    check_pool(2, warm(1, 0), |pool| {
         let group = pool.limited_group(1);
         let handle = group.awaitable().serve(|| 7).ok().unwrap();
         assert_eq!(handle.join().ok(), Some(7));
         assert_eq!((group.pending(), group.completed()), (0, 1));
         assert!(group.serve(|| ()).is_ok());
         group.wait();
-        end(&pool);
     });
 }
 
@@ -76,8 +72,7 @@ fn a_value_and_then_the_next_task() {
 /// that never ends. Preemptions: 2.
 #[test]
 fn cancel_against_serve() {
-    check(Some(2), || {
-        let pool = warm(1, 1);
+    check_pool(2, warm(1, 1), |pool| {
         let ran = Ran::new();
         let group = pool.group();
         let task = ran.task();
@@ -88,7 +83,6 @@ fn cancel_against_serve() {
         group.wait();
         assert_eq!(ran.times() + group.discarded(), accepted);
         assert_eq!(ran.alive(), 0);
-        end(&pool);
     });
 }
 
@@ -97,9 +91,8 @@ fn cancel_against_serve() {
 /// the cancel. Preemptions: 3.
 #[test]
 fn cancel_leaves_nothing_queued() {
-    check(Some(3), || {
-        let pool = warm(1, 1);
-        let open = hold(&pool);
+    check_pool(3, warm(1, 1), |pool| {
+        let gate = hold(pool);
         let ran = Ran::new();
         let group = pool.group();
         let task = ran.task();
@@ -110,8 +103,7 @@ fn cancel_leaves_nothing_queued() {
         let next = group.serve(|| ()).unwrap_err();
         assert!(matches!(next.reason(), Refusal::Cancelled));
         assert_eq!((ran.times(), ran.alive()), (0, 0));
-        open.send(()).unwrap();
-        end(&pool);
+        gate.open();
     });
 }
 
@@ -121,17 +113,17 @@ fn cancel_leaves_nothing_queued() {
 #[test]
 fn cancel_is_seen_once_it_has_returned() {
     check(Some(3), || {
-        let pool = Arc::new(warm(1, 0));
+        let pool = warm(1, 0).build();
         let (group, seen) = (pool.group(), Arc::clone(&pool));
-        let (say, has_returned) = mpsc::channel();
+        let (gate, has_returned) = Gate::new();
         let served = group.serve(move || {
-            has_returned.recv().unwrap();
+            has_returned();
             assert!(lazypool::task::is_cancelled());
             assert_eq!(seen.stats().abandoned, 1);
         });
         assert!(served.is_ok());
         group.cancel();
-        say.send(()).unwrap();
+        gate.open();
         group.wait();
         end(&pool);
         assert_eq!(group.completed(), 1);
@@ -142,17 +134,14 @@ fn cancel_is_seen_once_it_has_returned() {
 /// worker. Excludes: a cancel that tags the other group's task. Preemptions: 2.
 #[test]
 fn cancel_against_the_next_groups_task() {
-    check(Some(2), || {
-        let pool = warm(1, 1);
+    check_pool(2, warm(1, 1), |pool| {
         let (group, other) = (pool.group(), pool.group());
         assert!(group.serve(|| ()).is_ok());
         let canceller = beside(&group, |group| group.cancel());
-        assert!(other
-            .serve(|| assert!(!lazypool::task::is_cancelled()))
-            .is_ok());
+        let task = || assert!(!lazypool::task::is_cancelled());
+        assert!(other.serve(task).is_ok());
         other.wait();
         canceller.join().unwrap();
-        end(&pool);
     });
 }
 
@@ -162,11 +151,9 @@ fn cancel_against_the_next_groups_task() {
 /// queue. Preemptions: 2.
 #[test]
 fn cancel_against_discard() {
-    check(Some(2), || {
-        let pool = warm(1, 2);
-        let open = hold(&pool);
+    check_tasks(2, warm(1, 2), |pool, ran| {
+        let gate = hold(pool);
         let group = pool.group();
-        let ran = Ran::new();
         pool.scope(|s| {
             quietly(|| {
                 assert!(s.serve(ran.task()).is_ok());
@@ -176,10 +163,10 @@ fn cancel_against_discard() {
             assert!(!pool.shutdown(Shutdown::Discard, Duration::ZERO).is_clean());
             other.join().unwrap();
             assert_eq!((pool.stats().discarded, pool.stats().queued), (1, 1));
-            open.send(()).unwrap();
+            gate.open();
         });
         assert_eq!((ran.times(), ran.alive()), (1, 0));
-        end(&pool);
+        1
     });
 }
 
@@ -188,13 +175,11 @@ fn cancel_against_discard() {
 /// never freed. Preemptions: 2.
 #[test]
 fn handle_against_two_last_tasks() {
-    check(Some(2), || {
-        let pool = warm_pair(2, 0);
+    check_pool(2, warm_pair(2, 0), |pool| {
         let group = pool.group();
         assert!(group.serve(|| ()).is_ok());
         assert!(group.serve(|| ()).is_ok());
         drop(group);
-        end(&pool);
     });
 }
 
@@ -205,19 +190,13 @@ fn handle_against_two_last_tasks() {
 #[test]
 fn scope_against_discard() {
     for refused in [0, 9] {
-        check(Some(2), move || {
-            let pool = Arc::new(warm(1, 1));
+        check_pool(2, warm(1, 1), move |pool| {
             refuse_threads(refused);
-            let ran = Ran::new();
             assert!(pool.serve(|| ()).is_ok());
-            let closer = beside(&pool, |pool| {
-                pool.shutdown(Shutdown::Discard, Duration::MAX).is_clean()
-            });
-            let accepted = pool.scope(|s| usize::from(s.serve(ran.task()).is_ok()));
-            assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+            let closer = shut_down_beside(pool, Shutdown::Discard, Duration::MAX);
+            scope_of_one(pool);
             assert!(closer.join().unwrap() || refused > 0);
             refuse_threads(0);
-            end(&pool);
         });
     }
 }

@@ -3,16 +3,23 @@
 //! reports it. Law 21.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{promise, Decision};
+use lazypool::model::{promise, Decision, Promised};
 use lazypool::{Handle, Pool, Shutdown, TaskError};
 use loom::sync::mpsc;
-use loom::thread;
-use loom_tests::{at_any_moment, beside, check, end, hold, quietly, warm, Flag, Ran};
-use std::future::Future;
-use std::pin::Pin;
+use loom::thread::{self, JoinHandle};
+use loom_tests::{
+    at_any_moment, beside, check, check_pool, check_tasks, end, hold, quietly, shut_down_beside,
+    warm, Flag, Ran, TwoWakers,
+};
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::time::Duration;
+
+/// Returns a handle, and the thread of a worker that ends the handle's task.
+fn ends<T: Send + 'static>(value: T) -> (Promised<T>, JoinHandle<()>) {
+    let (task, handle) = promise();
+    (handle, thread::spawn(move || task.end(value)))
+}
 
 /// A handle is dropped while its task ends. Excludes: a value dropped twice or never; a node freed
 /// twice, never, or before the other side's last touch. All interleavings.
@@ -20,9 +27,7 @@ use std::time::Duration;
 fn end_against_drop() {
     check(None, || {
         let values = Ran::new();
-        let (task, handle) = promise();
-        let value = values.task();
-        let worker = thread::spawn(move || task.end(value));
+        let (handle, worker) = ends(values.task());
         drop(handle);
         worker.join().unwrap();
         assert_eq!(values.alive(), 0);
@@ -35,9 +40,7 @@ fn end_against_drop() {
 fn end_against_poll_and_drop() {
     check(None, || {
         let values = Ran::new();
-        let (task, mut handle) = promise();
-        let value = values.task();
-        let worker = thread::spawn(move || task.end(value));
+        let (mut handle, worker) = ends(values.task());
         let (flag, waker) = Flag::new();
         drop(handle.poll(&waker));
         drop(handle);
@@ -54,27 +57,12 @@ fn end_against_poll_and_drop() {
 #[test]
 fn end_against_a_change_of_waker() {
     check(None, || {
-        let (task, mut handle) = promise();
-        let worker = thread::spawn(move || task.end(7));
-        let (first, w1) = Flag::new();
-        let (second, w2) = Flag::new();
-        let mut value = handle.poll(&w1);
-        if value.is_none() {
-            value = handle.poll(&w2);
-        }
-        if value.is_none() {
-            second.wait();
-            assert_eq!(first.times(), 0, "only the last is woken");
-            value = handle.poll(&w2);
-        }
-        assert_eq!(value, Some(7));
+        let (mut handle, worker) = ends(7);
+        let wakers = TwoWakers::new();
+        assert_eq!(wakers.poll(|waker| handle.poll(waker)), 7);
         drop(handle);
         worker.join().unwrap();
-        assert!(first.times() + second.times() <= 1);
-        assert_eq!(
-            (Arc::strong_count(&first), Arc::strong_count(&second)),
-            (2, 2)
-        );
+        wakers.assert_end();
     });
 }
 
@@ -84,8 +72,7 @@ fn end_against_a_change_of_waker() {
 #[test]
 fn end_against_join_at_its_limit() {
     check(Some(3), || {
-        let (task, mut handle) = promise();
-        let worker = thread::spawn(move || task.end(7));
+        let (mut handle, worker) = ends(7);
         let value = at_any_moment(|deadline| {
             let value = handle.wait_until(deadline);
             value.unwrap_or_else(|| handle.wait())
@@ -118,8 +105,7 @@ fn cancel_against_start() {
 #[test]
 fn a_poll_and_then_a_join() {
     check(Some(3), || {
-        let (task, mut handle) = promise();
-        let worker = thread::spawn(move || task.end(7));
+        let (mut handle, worker) = ends(7);
         let (_flag, waker) = Flag::new();
         let value = handle.poll(&waker).unwrap_or_else(|| handle.wait());
         assert_eq!(value, 7);
@@ -153,9 +139,9 @@ fn assert_all_gone(pool: &Pool, ran: &Ran, values: &Ran) {
 /// Runs a model with a task on its way to an idle worker (preemptions: 3), and with one in the queue
 /// (preemptions: 2).
 fn on_its_way(model: fn(&Pool)) {
-    check(Some(3), move || model(&warm(1, 0)));
+    check(Some(3), move || model(&warm(1, 0).build()));
     check(Some(2), move || {
-        let pool = warm(1, 1);
+        let pool = warm(1, 1).build();
         assert!(pool.serve(|| ()).is_ok());
         model(&pool);
     });
@@ -199,48 +185,31 @@ fn cancel_against_its_task() {
 /// Preemptions: 2.
 #[test]
 fn awaited() {
-    check(Some(2), || {
-        let pool = warm(1, 0);
+    check_pool(2, warm(1, 0), |pool| {
         let (flag, waker) = Flag::new();
         let mut handle = pool.awaitable().serve(|| 7).unwrap();
-        let mut poll = || Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
-        let mut value = poll();
-        if value.is_pending() {
-            flag.wait();
-            value = poll();
-        }
-        assert!(matches!(value, Poll::Ready(Ok(7))));
+        let (value, _) = flag.poll_to_end(&mut handle, &waker);
+        assert!(matches!(value, Ok(7)));
         assert!(pool.serve(|| ()).is_ok());
-        end(&pool);
     });
 }
 
 // ---- discarded tasks are settled first, and dropped later ------------------------------------
 
-/// Returns a pool of one with a queue. Its worker runs a task until the gate is opened.
-fn occupied(queue_capacity: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
-    let pool = Arc::new(warm(1, queue_capacity));
-    let open = hold(&pool);
-    (pool, open)
-}
-
 /// A shutdown discards a task while its handle is dropped. Excludes: a task that both or neither
 /// discard; a node freed twice, never, or while the other side uses it. Preemptions: 3.
 #[test]
 fn discard_against_drop() {
-    check(Some(3), || {
-        let (pool, open) = occupied(1);
+    check_pool(3, warm(1, 1), |pool| {
+        let gate = hold(pool);
         let ran = Ran::new();
         let handle = pool.awaitable().serve(ran.task()).unwrap();
-        let closer = beside(&pool, |pool| {
-            drop(pool.shutdown(Shutdown::Discard, Duration::ZERO));
-        });
+        let closer = shut_down_beside(pool, Shutdown::Discard, Duration::ZERO);
         drop(handle);
         closer.join().unwrap();
         assert_eq!((ran.times(), ran.alive()), (0, 0));
         assert_eq!(pool.stats().discarded, 1);
-        open.send(()).unwrap();
-        end(&pool);
+        gate.open();
     });
 }
 
@@ -258,8 +227,8 @@ impl Drop for WaitsInDrop {
 /// capture was dropped: the capture and the thread would wait for each other (laws 8 and 21). `see`
 /// is given the second task's handle.
 fn settled_before_drops(see: impl Fn(Handle<()>, &lazypool::Group) + Send + Sync + Copy + 'static) {
-    check(Some(3), move || {
-        let (pool, open) = occupied(2);
+    check_pool(3, warm(1, 2), move |pool| {
+        let gate = hold(pool);
         let group = pool.group();
         let (say, seen) = mpsc::channel();
         let capture = WaitsInDrop(seen);
@@ -272,8 +241,7 @@ fn settled_before_drops(see: impl Fn(Handle<()>, &lazypool::Group) + Send + Sync
         say.send(()).unwrap();
         canceller.join().unwrap();
         assert_eq!(pool.stats().discarded, 2);
-        open.send(()).unwrap();
-        end(&pool);
+        gate.open();
     });
 }
 
@@ -316,24 +284,16 @@ impl Wake for Submits {
 /// waker before it is free, or that waits for itself; a submission that is lost. Preemptions: 3.
 #[test]
 fn a_waker_that_submits() {
-    check(Some(3), || {
-        let pool = Arc::new(warm(1, 0));
-        let (ran, (flag, _)) = (Ran::new(), Flag::new());
+    check_tasks(3, warm(1, 0), |pool, ran| {
+        let (flag, _) = Flag::new();
         let waker = Waker::from(Arc::new(Submits {
-            pool: Arc::clone(&pool),
+            pool: Arc::clone(pool),
             ran: ran.clone(),
             flag: Arc::clone(&flag),
         }));
         let mut handle = pool.awaitable().serve(|| 7).unwrap();
-        let mut poll = || Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
-        let mut value = poll();
-        let is_woken = value.is_pending();
-        if is_woken {
-            flag.wait();
-            value = poll();
-        }
-        assert!(matches!(value, Poll::Ready(Ok(7))));
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (usize::from(is_woken), 0));
+        let (value, is_woken) = flag.poll_to_end(&mut handle, &waker);
+        assert!(matches!(value, Ok(7)));
+        usize::from(is_woken)
     });
 }

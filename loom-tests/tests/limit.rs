@@ -6,12 +6,11 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
-    beside, check, end, hold, pool, quietly, warm, warm_pair, warm_pair_with, Flag, Ran,
+    beside, check, check_pool, check_tasks, end, hold, poll, pool, quietly, try_serve, warm,
+    warm_pair, Flag, Gate, Ran,
 };
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 /// Two workers run a task each, and more are submitted; the limit is lowered to one meanwhile. Law
@@ -20,7 +19,7 @@ use std::time::Duration;
 fn law04_one_more_at_most(queue: usize) {
     check(Some(2), move || {
         let ran = Ran::new();
-        let pool = Arc::new(warm_pair(2, queue));
+        let pool = warm_pair(2, queue).build();
         // Tasks that start while another runs, once `set_limit` has returned.
         let lowered = Arc::new(AtomicUsize::new(0));
         let running = Arc::new(AtomicUsize::new(0));
@@ -37,29 +36,23 @@ fn law04_one_more_at_most(queue: usize) {
                 running.fetch_sub(1, Ordering::SeqCst);
             }
         };
-        let gates = quietly(|| {
-            [(), ()].map(|()| {
-                let (open, gate) = mpsc::channel::<()>();
-                assert!(pool
-                    .serve(task(Box::new(move || gate.recv().unwrap())))
-                    .is_ok());
-                open
-            })
+        let [first, last] = [(), ()].map(|()| {
+            let (gate, waits) = Gate::new();
+            assert!(quietly(|| pool.serve(task(Box::new(waits))).is_ok()));
+            gate
         });
-        let [first, last] = gates;
-        let limits = {
-            let lowered = Arc::clone(&lowered);
-            beside(&pool, move |pool| {
-                pool.set_limit(1).unwrap();
-                lowered.store(1, Ordering::SeqCst);
-                last.send(()).unwrap();
-            })
-        };
-        let accepted = (0..2)
-            .filter(|_| pool.serve(task(Box::new(ran.task()))).is_ok())
-            .count();
+        let its = Arc::clone(&lowered);
+        let limits = beside(&pool, move |pool| {
+            pool.set_limit(1).unwrap();
+            its.store(1, Ordering::SeqCst);
+            last.open();
+        });
+        let mut accepted = 0;
+        for _ in 0..2 {
+            accepted += try_serve(&pool, task(Box::new(ran.task())));
+        }
         limits.join().unwrap();
-        first.send(()).unwrap();
+        first.open();
         end(&pool);
         assert_eq!((ran.times(), ran.alive()), (accepted, 0));
         assert!(
@@ -98,32 +91,28 @@ impl Wake for IsRefused {
 /// waker's submission, or the other one, would claim it. Preemptions: 2.
 #[test]
 fn law04_a_surplus_worker_with_a_waker() {
-    check(Some(2), || {
-        let pool = Arc::new(warm_pair(2, 0));
-        let (ran, (flag, _)) = (Ran::new(), Flag::new());
-        let (open, gate) = mpsc::channel();
-        let task = move || gate.recv().unwrap();
-        let mut handle = quietly(|| pool.awaitable().serve(task).unwrap());
-        let tries = IsRefused(Arc::clone(&pool), ran.clone(), Arc::clone(&flag));
+    check_tasks(2, warm_pair(2, 0), |pool, ran| {
+        let (flag, _) = Flag::new();
+        let (gate, waits) = Gate::new();
+        let mut handle = quietly(|| pool.awaitable().serve(waits).unwrap());
+        let tries = IsRefused(Arc::clone(pool), ran.clone(), Arc::clone(&flag));
         let waker = Waker::from(Arc::new(tries));
-        let mut poll = || Pin::new(&mut handle).poll(&mut Context::from_waker(&waker));
-        assert!(quietly(&mut poll).is_pending());
-        let open_last = hold(&pool);
+        assert!(quietly(|| poll(&mut handle, &waker)).is_pending());
+        let last = hold(pool);
         quietly(|| pool.set_limit(1).unwrap());
         let task = ran.task();
-        let other = beside(&pool, |pool| {
+        let other = beside(pool, |pool| {
             assert!(pool.serve(task).is_err_and(|e| e.is_saturated()));
         });
-        open.send(()).unwrap();
+        gate.open();
         flag.wait();
         handle.join().unwrap();
         while pool.stats().workers > 1 {
             thread::yield_now();
         }
         other.join().unwrap();
-        open_last.send(()).unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (0, 0));
+        last.open();
+        0
     });
 }
 
@@ -134,18 +123,16 @@ fn law04_a_surplus_worker_with_a_waker() {
 #[test]
 fn lowered_against_a_push() {
     for queue in [0, 1] {
-        check(Some(2), move || {
-            let pool = Arc::new(warm_pair(2, queue));
-            let ran = Ran::new();
-            let limits = beside(&pool, |pool| pool.set_limit(1).unwrap());
+        check_tasks(2, warm_pair(2, queue), move |pool, ran| {
+            let limits = beside(pool, |pool| pool.set_limit(1).unwrap());
             assert!(pool.serve(ran.task()).is_ok());
-            let accepted = 1
-                + (0..queue)
-                    .filter(|_| pool.serve(ran.task()).is_ok())
-                    .count();
+            let more = if queue > 0 {
+                try_serve(pool, ran.task())
+            } else {
+                0
+            };
             limits.join().unwrap();
-            end(&pool);
-            assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+            1 + more
         });
     }
 }
@@ -156,16 +143,15 @@ fn lowered_against_a_push() {
 #[test]
 fn lowered_against_a_spawn() {
     check(Some(2), || {
-        let pool = Arc::new(warm(2, 0));
+        let pool = warm(2, 0).build();
         let ran = Ran::new();
         let limits = beside(&pool, |pool| {
             pool.set_limit(1).unwrap();
             pool.set_limit(2).unwrap();
         });
         for _ in 0..2 {
-            match pool.serve(ran.task()) {
-                Ok(()) => {}
-                Err(refused) => assert!(matches!(refused.reason(), Refusal::Saturated)),
+            if let Err(refused) = pool.serve(ran.task()) {
+                assert!(matches!(refused.reason(), Refusal::Saturated));
             }
         }
         limits.join().unwrap();
@@ -178,16 +164,14 @@ fn lowered_against_a_spawn() {
 /// worker that stays because it is not told (P3). Preemptions: 2.
 #[test]
 fn lowered_against_going_idle() {
-    check(Some(2), || {
-        let pool = pool(2, 0);
-        let [first, second] = [(), ()].map(|()| hold(&pool));
-        first.send(()).unwrap();
+    check_pool(2, pool(2, 0), |pool| {
+        let [first, second] = [(), ()].map(|()| hold(pool));
+        first.open();
         pool.set_limit(1).unwrap();
         while pool.stats().workers > 1 {
             thread::yield_now();
         }
-        second.send(()).unwrap();
-        end(&pool);
+        second.open();
     });
 }
 
@@ -203,7 +187,7 @@ fn lowered_beside_a_stop_hook() {
             let first = has_run.lock().unwrap().take();
             first.into_iter().for_each(|it| it.recv().unwrap());
         };
-        let pool = Arc::new(warm_pair_with(2, 2, |b| b.on_worker_stop(waits)));
+        let pool = warm_pair(2, 2).build_with(|b| b.on_worker_stop(waits));
         // The worker of this task watches the queue once it has ended.
         assert!(pool.serve(|| ()).is_ok());
         let limits = beside(&pool, |pool| pool.set_limit(1).unwrap());
@@ -218,15 +202,12 @@ fn lowered_beside_a_stop_hook() {
 /// because no thread is started. Preemptions: 2.
 #[test]
 fn raised_against_a_push() {
-    check(Some(2), || {
-        let pool = Arc::new(pool(2, 1));
+    check_pool(2, pool(2, 1), |pool| {
         quietly(|| pool.set_limit(1).unwrap());
-        let open = hold(&pool);
-        let limits = beside(&pool, |pool| pool.set_limit(2).unwrap());
-        let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
-        assert!(second.is_ok());
+        let gate = hold(pool);
+        let limits = beside(pool, |pool| pool.set_limit(2).unwrap());
+        gate.open_by_call(pool);
         limits.join().unwrap();
-        end(&pool);
     });
 }
 
@@ -234,17 +215,15 @@ fn raised_against_a_push() {
 /// its task, because the cancel tags its record without a check of which task runs. Preemptions: 2.
 #[test]
 fn cancelled_at_the_end() {
-    check(Some(2), || {
-        let pool = Arc::new(warm(1, 0));
+    check_pool(2, warm(1, 0), |pool| {
         let group = pool.group();
         let canceller = beside(&group, |group| group.cancel());
         let _ = group.serve(|| ());
         group.wait();
         canceller.join().unwrap();
         // A task without a group.
-        let seen = Arc::clone(&pool);
+        let seen = Arc::clone(pool);
         let next = pool.do_with_deadline(move || seen.stats().abandoned, Duration::MAX);
         assert_eq!(next.ok(), Some(0));
-        end(&pool);
     });
 }

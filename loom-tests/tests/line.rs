@@ -6,7 +6,7 @@ use lazypool::model::{Left, Line};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
-use loom_tests::{beside, check, Flag};
+use loom_tests::{beside, check, Flag, TwoWakers};
 use std::sync::Arc;
 
 /// The answer of an entry that was turned away.
@@ -123,22 +123,33 @@ fn join_against_make() {
     });
 }
 
-/// Two entries are in line, and two threads each make space for one and serve the line. Excludes:
-/// two attempts at once; an entry that is served before an earlier one, twice, or never. All
-/// interleavings.
-#[test]
-fn two_servers() {
-    check(None, || {
+/// Two futures are in line, the first of which may have a waker. Two threads each make space for
+/// one and serve the line.
+fn two_futures(has_waker: bool) {
+    check(None, move || {
         let space = Space::new();
         let tickets = [1, 2].map(|number| space.line.join_as_future(number));
+        let (flag, waker) = Flag::new();
+        if has_waker {
+            assert_eq!(space.line.fetch(tickets[0], Some(&waker)), None);
+        }
         let other = beside(&space, |space| space.make());
         space.make();
         other.join().unwrap();
+        assert_eq!(flag.times(), usize::from(has_waker));
         for (ticket, answer) in tickets.into_iter().zip([11, 12]) {
             assert_eq!(space.line.fetch(ticket, None), Some(answer));
         }
         space.assert_end(0, &[1, 2]);
     });
+}
+
+/// Two entries are in line, and two threads each make space for one and serve the line. Excludes:
+/// two attempts at once; an entry that is served before an earlier one, twice, or never. All
+/// interleavings.
+#[test]
+fn two_servers() {
+    two_futures(false);
 }
 
 /// Space for two is made in two steps, beside two threads that join. Excludes: a thread that sleeps
@@ -224,26 +235,11 @@ fn fetch_against_the_answer() {
         let space = Space::new();
         let ticket = space.line.join_as_future(1);
         let maker = beside(&space, |space| space.make());
-        let ((first, w1), (second, w2)) = (Flag::new(), Flag::new());
-        let fetch = |waker| space.line.fetch(ticket, Some(waker));
-        let mut answer = fetch(&w1);
-        if answer.is_none() {
-            answer = fetch(&w2);
-            if answer.is_none() {
-                second.wait();
-                assert_eq!(first.times(), 0, "only the last is woken");
-                answer = fetch(&w2);
-            }
-        }
-        assert_eq!(answer, Some(11));
+        let wakers = TwoWakers::new();
+        let answer = wakers.poll(|waker| space.line.fetch(ticket, Some(waker)));
+        assert_eq!(answer, 11);
         maker.join().unwrap();
-        assert!(first.times() + second.times() <= 1);
-        drop((w1, w2));
-        assert_eq!(
-            (Arc::strong_count(&first), Arc::strong_count(&second)),
-            (1, 1),
-            "none is kept"
-        );
+        wakers.assert_end();
         space.assert_end(0, &[1]);
     });
 }
@@ -254,18 +250,5 @@ fn fetch_against_the_answer() {
 /// All interleavings.
 #[test]
 fn a_waker_between_two_answers() {
-    check(None, || {
-        let space = Space::new();
-        let tickets = [1, 2].map(|number| space.line.join_as_future(number));
-        let (flag, waker) = Flag::new();
-        assert_eq!(space.line.fetch(tickets[0], Some(&waker)), None);
-        let other = beside(&space, |space| space.make());
-        space.make();
-        other.join().unwrap();
-        assert_eq!(flag.times(), 1);
-        for (ticket, answer) in tickets.into_iter().zip([11, 12]) {
-            assert_eq!(space.line.fetch(ticket, None), Some(answer));
-        }
-        space.assert_end(0, &[1, 2]);
-    });
+    two_futures(true);
 }

@@ -42,6 +42,26 @@ fn ends(members: &Members) -> thread::JoinHandle<()> {
     thread::spawn(move || member.complete())
 }
 
+/// A thread waits for a group's only task, which ends beside another thread that does `other`.
+fn waits_beside(other: fn(&Members)) {
+    check(Some(3), move || {
+        let members = Arc::new(Members::new());
+        let task = ends(&members);
+        let other = beside(&members, move |members| other(members));
+        members.wait();
+        other.join().unwrap();
+        task.join().unwrap();
+    });
+}
+
+/// Returns a group, its only task, and a thread that waits for the group.
+fn waited_for() -> (Arc<Members>, Member, thread::JoinHandle<()>) {
+    let members = Arc::new(Members::new());
+    let task = members.enter().unwrap();
+    let waiter = beside(&members, |members| members.wait());
+    (members, task, waiter)
+}
+
 /// The last task ends while the holder of the handle waits for it. Excludes: a waiter that sleeps
 /// on; a waiter that goes on before it sees the task's writes. All interleavings.
 #[test]
@@ -78,14 +98,7 @@ fn look_against_last_end() {
 /// 3.
 #[test]
 fn two_wait_against_last_end() {
-    check(Some(3), || {
-        let members = Arc::new(Members::new());
-        let task = ends(&members);
-        let other = beside(&members, |members| members.wait());
-        members.wait();
-        other.join().unwrap();
-        task.join().unwrap();
-    });
+    waits_beside(Members::wait);
 }
 
 /// A task ends, the next one enters, and then a thread waits. Excludes: a wait that returns because
@@ -112,15 +125,8 @@ fn no_moment_before_the_call() {
 /// on, because the task's end finds no waiter. Preemptions: 3.
 #[test]
 fn one_leaves_and_one_waits() {
-    check(Some(3), || {
-        let members = Arc::new(Members::new());
-        let task = ends(&members);
-        let leaves = beside(&members, |members| {
-            let _ = members.wait_no_longer();
-        });
-        members.wait();
-        leaves.join().unwrap();
-        task.join().unwrap();
+    waits_beside(|members| {
+        let _ = members.wait_no_longer();
     });
 }
 
@@ -168,9 +174,7 @@ fn one_is_always_pending() {
 fn no_moment_is_missed() {
     for end in [Member::complete, Member::panic, Member::discard] {
         check(None, move || {
-            let members = Arc::new(Members::new());
-            let first = members.enter().unwrap();
-            let waiter = beside(&members, |members| members.wait());
+            let (members, first, waiter) = waited_for();
             while !members.is_waited_for() {
                 thread::yield_now();
             }
@@ -189,9 +193,7 @@ fn no_moment_is_missed() {
 fn no_moment_is_missed_that_another_sees() {
     for end in [Member::complete, Member::panic] {
         check(Some(4), move || {
-            let members = Arc::new(Members::new());
-            let first = members.enter().unwrap();
-            let waiter = beside(&members, |members| members.wait());
+            let (members, first, waiter) = waited_for();
             let task = thread::spawn(move || end(first));
             let sees = members.is_waited_for() && members.pending() == 0;
             let next = sees.then(|| members.enter().unwrap());

@@ -3,11 +3,10 @@
 
 use lazypool::model::assert_at_rest;
 use lazypool::Shutdown;
-use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
-    beside, call, check, end, one_waits_for_the_next, pool, quietly, two_serve, warm, warm_pair,
-    Ran,
+    beside, call, check, check_pool, check_tasks, one_waits_for_the_next, pool, quietly,
+    serve_beside, two_call, two_serve, warm, warm_pair, Ran,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +18,8 @@ use std::time::Duration;
 #[test]
 fn do_serve_shutdown() {
     check(Some(3), || {
-        let pool = pool(1, 0);
+        let (pool, ran) = (pool(1, 0).build(), Ran::new());
         assert_eq!(pool.do_with_deadline(|| 1, Duration::MAX).ok(), Some(1));
-        let ran = Ran::new();
         assert!(pool.serve(ran.task()).is_ok(), "the worker is free");
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         assert_eq!((ran.times(), ran.alive()), (1, 0));
@@ -34,14 +32,12 @@ fn do_serve_shutdown() {
 /// before its worker is free. Preemptions: 3.
 #[test]
 fn counted_is_free() {
-    check(Some(3), || {
-        let pool = pool(1, 0);
+    check_pool(3, pool(1, 0), |pool| {
         assert!(pool.serve(|| ()).is_ok());
         while pool.stats().completed == 0 {
             thread::yield_now();
         }
         assert!(pool.serve(|| ()).is_ok(), "the worker is free");
-        end(&pool);
     });
 }
 
@@ -49,12 +45,10 @@ fn counted_is_free() {
 /// worker beside a queue that sleeps. Preemptions: 3.
 #[test]
 fn the_first_task_queues() {
-    check(Some(3), || {
-        let pool = Arc::new(pool(1, 1));
-        let inner = Arc::clone(&pool);
+    check_pool(3, pool(1, 1), |pool| {
+        let inner = Arc::clone(pool);
         let task = move || inner.serve(|| ()).is_ok();
         assert_eq!(pool.do_with_deadline(task, Duration::MAX).ok(), Some(true));
-        end(&pool);
     });
 }
 
@@ -63,17 +57,12 @@ fn the_first_task_queues() {
 /// a thread without an affinity would never find; a refusal of both. Preemptions: 3.
 #[test]
 fn stale_entry_against_relisting() {
-    check(Some(3), || {
-        let pool = Arc::new(warm(1, 0));
-        let other = beside(&pool, |pool| call(pool));
-        let mine = call(&pool);
-        let others = other.join().unwrap();
-        assert!(mine || others, "refused only in favour of the other");
+    check_pool(3, warm(1, 0), |pool| {
+        two_call(pool);
         loom::stop_exploring();
-        let last = beside(&pool, |pool| call(pool));
+        let last = beside(pool, |pool| call(pool));
         assert!(last.join().unwrap(), "no affinity, but an entry");
         loom::explore();
-        end(&pool);
     });
 }
 
@@ -82,9 +71,7 @@ fn stale_entry_against_relisting() {
 /// which two threads are started. Preemptions: 2.
 #[test]
 fn burst_onto_no_threads() {
-    check(Some(2), || {
-        two_serve(pool(2, 0));
-    });
+    two_serve(2, pool(2, 0));
 }
 
 /// Two submissions at once to a pool without threads, which may have one worker and one queued
@@ -93,14 +80,11 @@ fn burst_onto_no_threads() {
 /// looks at; a refusal beside space in the queue. Preemptions: 2.
 #[test]
 fn burst_onto_one_worker_and_a_queue() {
-    check(Some(2), || {
-        let pool = Arc::new(pool(1, 1));
-        let ran = Ran::new();
-        let other = beside(&pool, |pool| assert!(call(pool)));
+    check_tasks(2, pool(1, 1), |pool, ran| {
+        let other = beside(pool, |pool| assert!(call(pool)));
         assert!(pool.serve(ran.task()).is_ok());
         other.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (1, 0));
+        1
     });
 }
 
@@ -109,13 +93,11 @@ fn burst_onto_one_worker_and_a_queue() {
 /// a sleeping worker. Preemptions: 3.
 #[test]
 fn push_against_park() {
-    check(Some(3), || {
-        let pool = warm(1, 1);
-        let ran = Ran::new();
+    check_tasks(3, warm(1, 1), |pool, ran| {
         assert!(pool.serve(ran.task()).is_ok(), "idle");
-        assert!(call(&pool), "queue");
+        assert!(call(pool), "queue");
         assert_eq!(ran.times(), 1);
-        end(&pool);
+        1
     });
 }
 
@@ -128,18 +110,16 @@ fn push_against_park() {
 #[test]
 fn push_against_first_park() {
     for has_affinity in [true, false] {
-        check(Some(3), move || {
-            let pool = Arc::new(pool(1, 1));
-            let ran = Ran::new();
+        check_tasks(3, pool(1, 1), move |pool, ran| {
             quietly(|| assert!(pool.serve(ran.task()).is_ok(), "a new worker"));
             if has_affinity {
-                assert!(call(&pool), "queue");
+                assert!(call(pool), "queue");
             } else {
-                let other = beside(&pool, |pool| assert!(call(pool), "queue"));
+                let other = beside(pool, |pool| assert!(call(pool), "queue"));
                 other.join().unwrap();
             }
             assert_eq!(ran.times(), 1);
-            end(&pool);
+            1
         });
     }
 }
@@ -149,14 +129,11 @@ fn push_against_first_park() {
 /// it. Preemptions: 3.
 #[test]
 fn room_for_a_worker_and_a_cell() {
-    check(Some(3), || {
-        let pool = warm(1, 1);
-        let ran = Ran::new();
-        assert!(call(&pool));
+    check_tasks(3, warm(1, 1), |pool, ran| {
+        assert!(call(pool));
         assert!(pool.serve(ran.task()).is_ok());
         assert!(pool.serve(ran.task()).is_ok());
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (2, 0));
+        2
     });
 }
 
@@ -165,10 +142,10 @@ fn room_for_a_worker_and_a_cell() {
 /// worker takes the next one. Preemptions: 2.
 #[test]
 fn a_burst_spreads() {
-    check(Some(2), || {
-        let pool = warm(2, 2);
-        one_waits_for_the_next(&pool);
-        end(&pool);
+    check_pool(2, warm(2, 2), |pool| {
+        // The worker of this task looks at the queue once it has ended.
+        assert!(pool.serve(|| ()).is_ok());
+        one_waits_for_the_next(pool);
     });
 }
 
@@ -177,14 +154,12 @@ fn a_burst_spreads() {
 /// that has stopped watching. Preemptions: 4.
 #[test]
 fn push_against_stop_watching() {
-    check(Some(4), || {
-        let pool = warm(1, 2);
-        let ran = Ran::new();
+    check_tasks(4, warm(1, 2), |pool, ran| {
         // Pushed for the sleeping worker, which watches the queue after this task.
         assert!(pool.serve(ran.task()).is_ok());
-        assert!(call(&pool));
+        assert!(call(pool));
         assert_eq!(ran.times(), 1);
-        end(&pool);
+        1
     });
 }
 
@@ -194,17 +169,12 @@ fn push_against_stop_watching() {
 /// count of workers that are awake. Preemptions: 2.
 #[test]
 fn self_claim_against_hand_over() {
-    check(Some(2), || {
-        let pool = Arc::new(warm(1, 2));
-        let ran = Ran::new();
+    check_tasks(2, warm(1, 2), |pool, ran| {
         assert!(pool.serve(ran.task()).is_ok(), "it watches after this");
-        let task = ran.task();
-        let other = beside(&pool, move |pool| assert!(pool.serve(task).is_ok()));
-        let mine = pool.do_with_deadline(|| (), Duration::MAX);
-        assert!(mine.is_ok());
+        let other = serve_beside(pool, ran.task());
+        assert!(call(pool));
         other.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (2, 0));
+        2
     });
 }
 
@@ -212,17 +182,13 @@ fn self_claim_against_hand_over() {
 /// two orders for one worker; a queued task left beside it. Preemptions: 2.
 #[test]
 fn notify_against_hand_over() {
-    check(Some(2), || {
-        let pool = Arc::new(warm(1, 2));
-        let ran = Ran::new();
-        let task = ran.task();
-        let other = beside(&pool, move |pool| assert!(pool.serve(task).is_ok()));
+    check_tasks(2, warm(1, 2), |pool, ran| {
+        let other = serve_beside(pool, ran.task());
         for _ in 0..2 {
-            assert!(call(&pool));
+            assert!(call(pool));
         }
         other.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (1, 0));
+        1
     });
 }
 
@@ -231,12 +197,10 @@ fn notify_against_hand_over() {
 /// not look at the queue once it is idle. Preemptions: 2.
 #[test]
 fn push_against_end_of_an_awaited_task() {
-    check(Some(2), || {
-        let pool = Arc::new(warm(1, 1));
-        let other = beside(&pool, |pool| assert!(call(pool)));
-        assert!(call(&pool));
+    check_pool(2, warm(1, 1), |pool| {
+        let other = beside(pool, |pool| assert!(call(pool)));
+        assert!(call(pool));
         other.join().unwrap();
-        end(&pool);
     });
 }
 
@@ -245,20 +209,15 @@ fn push_against_end_of_an_awaited_task() {
 /// taking it. Preemptions: 2.
 #[test]
 fn two_idle_workers_and_no_third() {
-    check(Some(2), || {
-        let pool = warm_pair(3, 4);
+    check_pool(2, warm_pair(3, 4), |pool| {
         quietly(|| {
             while pool.stats().idle < 2 {
                 thread::yield_now();
             }
         });
         assert_eq!(pool.stats().spawned, 2);
-        let (open, gate) = mpsc::channel();
-        assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
-        let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
-        assert!(second.is_ok());
+        one_waits_for_the_next(pool);
         assert_eq!(pool.stats().spawned, 2);
-        end(&pool);
     });
 }
 
@@ -268,13 +227,8 @@ fn two_idle_workers_and_no_third() {
 /// thread. Preemptions: 2.
 #[test]
 fn behind_a_stale_entry() {
-    check(Some(2), || {
-        let pool = warm(2, 2);
-        let (open, gate) = mpsc::channel();
-        // Notified by affinity, so its entry stays in the ready ring.
-        assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
-        let second = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
-        assert!(second.is_ok());
-        end(&pool);
+    check_pool(2, warm(2, 2), |pool| {
+        // The first task's worker is notified by affinity, so its entry stays in the ready ring.
+        one_waits_for_the_next(pool);
     });
 }

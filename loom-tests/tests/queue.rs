@@ -3,10 +3,55 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{NotPushed, Popped, Queue};
-use loom::sync::atomic::{AtomicUsize, Ordering};
-use loom_tests::{beside, check};
-use std::sync::atomic::AtomicBool;
+use loom_tests::{beside, check, one_sees_the_other};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use Start::{DeadHead, Empty, Full};
+
+/// The position of the task that is pushed first.
+const FIRST: u64 = 0;
+
+/// A queue of some capacity, as a model begins with it. The tasks are named 1 and 2, and are of the
+/// groups 8 and 16.
+#[derive(Clone, Copy)]
+enum Start {
+    Empty(usize),
+    Full(usize),
+    /// The queue has space for one task, and the cell at its head is dead.
+    DeadHead,
+}
+
+/// Explores a model of a queue. Asserts that the queue is at rest at the end.
+fn check_queue(preemptions: Option<usize>, start: Start, model: fn(&Arc<Queue>)) {
+    check(preemptions, move || {
+        let (capacity, tasks) = match start {
+            Empty(capacity) => (capacity, 0),
+            Full(capacity) => (capacity, capacity),
+            DeadHead => (1, 1),
+        };
+        let queue = Arc::new(Queue::new(capacity));
+        for name in 1..=tasks {
+            queue.push_of(name, 8 * name).expect("empty");
+        }
+        if matches!(start, DeadHead) {
+            assert_eq!(queue.take(FIRST), Some(1));
+        }
+        model(&queue);
+        queue.assert_at_rest();
+    });
+}
+
+/// Asserts that the tasks are 1 and, if `has_second`, 2, each of them once.
+fn assert_each_once(tasks: impl IntoIterator<Item = Option<usize>>, has_second: bool) {
+    let mut tasks: Vec<_> = tasks.into_iter().flatten().collect();
+    tasks.sort_unstable();
+    assert_eq!(tasks, if has_second { vec![1, 2] } else { vec![1] });
+}
+
+/// Asserts that each outcome of a model has occurred.
+fn assert_all_occur(outcomes: &[AtomicBool]) {
+    assert!(outcomes.iter().all(|seen| seen.load(Ordering::Relaxed)));
+}
 
 /// Pushes as `submit` does: trusts "full" only if `is_full` agrees.
 fn push_until_full(queue: &Queue, name: usize) -> Result<u64, NotPushed> {
@@ -23,12 +68,10 @@ fn push_until_full(queue: &Queue, name: usize) -> Result<u64, NotPushed> {
 /// twice; a task read before it was written. All interleavings.
 #[test]
 fn push_and_pop() {
-    check(None, || {
-        let queue = Queue::new(2);
+    check_queue(None, Empty(2), |queue| {
         queue.push(7).unwrap();
         assert_eq!(queue.pop(), Some(7));
-        let queue = Arc::new(queue);
-        let other = beside(&queue, |queue| {
+        let other = beside(queue, |queue| {
             queue.push(1).expect("space for two");
             queue.pop().expect("two pushed, or one and its pop to come")
         });
@@ -37,7 +80,6 @@ fn push_and_pop() {
         assert_eq!(mine + other.join().unwrap(), 3);
         assert_eq!(queue.pop(), None);
         assert!(queue.is_empty());
-        queue.assert_at_rest();
     });
 }
 
@@ -46,17 +88,12 @@ fn push_and_pop() {
 /// was made. All interleavings.
 #[test]
 fn the_same_cell_again() {
-    check(None, move || {
-        let queue = Arc::new(Queue::new(1));
-        let consumer = beside(&queue, |queue| [queue.pop(), queue.pop()]);
+    check_queue(None, Empty(1), |queue| {
+        let consumer = beside(queue, |queue| [queue.pop(), queue.pop()]);
         queue.push(1).expect("empty");
-        let second = push_until_full(&queue, 2);
-        let popped = consumer.join().unwrap();
-        let left = queue.pop();
-        let mut seen: Vec<_> = popped.into_iter().flatten().chain(left).collect();
-        seen.sort_unstable();
-        assert_eq!(seen, if second.is_ok() { vec![1, 2] } else { vec![1] });
-        queue.assert_at_rest();
+        let second = push_until_full(queue, 2);
+        let [first, next] = consumer.join().unwrap();
+        assert_each_once([first, next, queue.pop()], second.is_ok());
     });
 }
 
@@ -64,17 +101,14 @@ fn the_same_cell_again() {
 /// Excludes: a cell filled while the pop still reads it (M1). All interleavings.
 #[test]
 fn space_that_another_saw() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(1));
-        queue.push(1).expect("empty");
-        let consumer = beside(&queue, |queue| (queue.pop(), queue.space()));
-        let other = beside(&queue, |queue| push_until_full(queue, 2).is_ok());
+    check_queue(None, Full(1), |queue| {
+        let consumer = beside(queue, |queue| (queue.pop(), queue.space()));
+        let other = beside(queue, |queue| push_until_full(queue, 2).is_ok());
         let pushed = other.join().unwrap();
         let (popped, space) = consumer.join().unwrap();
         assert_eq!(popped, Some(1));
         assert!(space == 1 || pushed);
         assert_eq!(queue.pop(), pushed.then_some(2));
-        queue.assert_at_rest();
     });
 }
 
@@ -82,15 +116,12 @@ fn space_that_another_saw() {
 /// caller still reads it (M1). All interleavings.
 #[test]
 fn take_against_skip_and_push() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(1));
-        let position = queue.push(1).unwrap();
-        let caller = beside(&queue, move |queue| queue.take(position));
-        let other = beside(&queue, |queue| queue.push(2).is_ok());
+    check_queue(None, Full(1), |queue| {
+        let caller = beside(queue, |queue| queue.take(FIRST));
+        let other = beside(queue, |queue| queue.push(2).is_ok());
         let pushed = other.join().unwrap();
         assert_eq!(caller.join().unwrap(), Some(1));
         assert_eq!(queue.pop(), pushed.then_some(2));
-        queue.assert_at_rest();
     });
 }
 
@@ -98,17 +129,13 @@ fn take_against_skip_and_push() {
 /// caller still reads it (M1). Preemptions: 3.
 #[test]
 fn take_against_skip_and_push_of_another() {
-    check(Some(3), || {
-        let queue = Arc::new(Queue::new(1));
-        let position = queue.push(1).unwrap();
-        let caller = beside(&queue, move |queue| queue.take(position));
-        let worker = beside(&queue, |queue| queue.pop());
-        let other = beside(&queue, |queue| queue.push(2).is_ok());
+    check_queue(Some(3), Full(1), |queue| {
+        let caller = beside(queue, |queue| queue.take(FIRST));
+        let worker = beside(queue, |queue| queue.pop());
+        let other = beside(queue, |queue| queue.push(2).is_ok());
         let pushed = other.join().unwrap();
         let taken = [caller.join().unwrap(), worker.join().unwrap(), queue.pop()];
-        let sum: usize = taken.into_iter().flatten().sum();
-        assert_eq!(sum, if pushed { 3 } else { 1 });
-        queue.assert_at_rest();
+        assert_each_once(taken, pushed);
     });
 }
 
@@ -117,19 +144,15 @@ fn take_against_skip_and_push_of_another() {
 /// it. All interleavings.
 #[test]
 fn take_against_pop() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(2));
-        let position = queue.push(1).unwrap();
-        queue.push(2).unwrap();
-        let worker = beside(&queue, |queue| queue.pop());
-        let back = queue.take(position);
+    check_queue(None, Full(2), |queue| {
+        let worker = beside(queue, |queue| queue.pop());
+        let back = queue.take(FIRST);
         match worker.join().unwrap() {
             Some(1) => assert_eq!((back, queue.pop()), (None, Some(2))),
             Some(2) => assert_eq!((back, queue.pop()), (Some(1), None)),
             other => panic!("popped {other:?}"),
         }
         assert!(queue.is_empty());
-        queue.assert_at_rest();
     });
 }
 
@@ -138,20 +161,14 @@ fn take_against_pop() {
 /// the capacity; a lost task. Preemptions: 3.
 #[test]
 fn law01_a_dead_cell_at_the_head_is_space() {
-    check(Some(3), || {
-        let queue = Arc::new(Queue::new(1));
-        let position = queue.push(1).unwrap();
-        let worker = beside(&queue, |queue| [queue.pop(), queue.pop()]);
-        let back = queue.take(position);
-        let pushed = push_until_full(&queue, 2);
-        let popped = worker.join().unwrap();
+    check_queue(Some(3), Full(1), |queue| {
+        let worker = beside(queue, |queue| [queue.pop(), queue.pop()]);
+        let back = queue.take(FIRST);
+        let pushed = push_until_full(queue, 2);
+        let [first, next] = worker.join().unwrap();
         assert!(pushed.is_ok() || back.is_none(), "taken back: space");
-        let seen = popped.into_iter().flatten().chain(queue.pop());
-        let mut seen: Vec<_> = seen.chain(back).collect();
-        seen.sort_unstable();
-        assert_eq!(seen, if pushed.is_ok() { vec![1, 2] } else { vec![1] });
+        assert_each_once([first, next, queue.pop(), back], pushed.is_ok());
         assert!(queue.is_empty());
-        queue.assert_at_rest();
     });
 }
 
@@ -183,16 +200,12 @@ fn two_dead_cells_for_two() {
 /// before it was written. All interleavings.
 #[test]
 fn skip_by_push_against_skip_by_pop() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(2));
-        let position = queue.push(1).unwrap();
-        queue.push(2).unwrap();
-        assert_eq!(queue.take(position), Some(1));
-        let worker = beside(&queue, |queue| queue.pop());
-        push_until_full(&queue, 3).expect("a dead cell at the head");
+    check_queue(None, Full(2), |queue| {
+        assert_eq!(queue.take(FIRST), Some(1));
+        let worker = beside(queue, |queue| queue.pop());
+        push_until_full(queue, 3).expect("a dead cell at the head");
         assert_eq!(worker.join().unwrap(), Some(2));
         assert_eq!((queue.pop(), queue.pop()), (Some(3), None));
-        queue.assert_at_rest();
     });
 }
 
@@ -200,29 +213,19 @@ fn skip_by_push_against_skip_by_pop() {
 /// "full" after that, to a thread that the first one did not see (P5). All interleavings.
 #[test]
 fn a_dead_head_is_seen() {
-    is_seen(|queue| queue.take(0));
+    is_seen(|queue| queue.take(FIRST));
 }
 
-/// Runs two threads: one takes the only task by `take`, then reads whether the other has begun to
-/// ask for space; the other announces itself, then asks whether the queue is full. One of them must
-/// see the other.
+/// Takes the only task by `take`, while another thread announces itself and asks whether the queue
+/// is full. One of them must see the other.
 fn is_seen(take: fn(&Queue) -> Option<usize>) {
     check(None, move || {
         let queue = Arc::new(Queue::new(1));
-        let asked = Arc::new(AtomicUsize::new(0));
-        // Every write must be `SeqCst`, the first one included: see the README.
-        asked.store(0, Ordering::SeqCst);
-        assert_eq!(queue.push(1), Ok(0));
-        queue.store_again(0);
-        let its = Arc::clone(&asked);
-        let other = beside(&queue, move |queue| {
-            its.swap(1, Ordering::SeqCst);
-            queue.is_full()
-        });
-        assert_eq!(take(&queue), Some(1));
-        let before = asked.load(Ordering::SeqCst) == 0;
-        let full = other.join().unwrap();
-        assert!(!(before && full), "there was space by then");
+        assert_eq!(queue.push(1), Ok(FIRST));
+        queue.store_again(FIRST);
+        let takes = |queue: &Queue| assert_eq!(take(queue), Some(1));
+        let seen = one_sees_the_other(&queue, takes, |_| (), Queue::is_full);
+        assert!(seen, "there was space by then");
         assert_eq!(queue.pop(), None);
         queue.assert_at_rest();
     });
@@ -239,23 +242,16 @@ fn a_pop_is_seen() {
 /// Excludes: a task accepted after the shutdown has emptied the queue. All interleavings.
 #[test]
 fn close_against_push_past_a_dead_cell() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(1));
-        let position = queue.push(1).unwrap();
-        assert_eq!(queue.take(position), Some(1));
-        let submitter = beside(&queue, |queue| push_until_full(queue, 2));
+    check_queue(None, DeadHead, |queue| {
+        let submitter = beside(queue, |queue| push_until_full(queue, 2));
         queue.close();
         let drained = queue.pop();
         assert_eq!(queue.pop(), None);
         match submitter.join().unwrap() {
             Ok(_) => assert_eq!(drained, Some(2)),
-            Err(why) => {
-                assert_eq!(why, NotPushed::Closed);
-                assert_eq!(drained, None);
-            }
+            Err(why) => assert_eq!((why, drained), (NotPushed::Closed, None)),
         }
         assert_eq!(queue.pop(), None);
-        queue.assert_at_rest();
     });
 }
 
@@ -265,14 +261,11 @@ fn close_against_push_past_a_dead_cell() {
 /// interleavings.
 #[test]
 fn a_look_is_no_pop() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(1));
-        let position = queue.push_of(1, 8).unwrap();
-        let group = beside(&queue, |queue| queue.take_of_group(16));
-        assert_eq!(queue.take(position), Some(1));
+    check_queue(None, Full(1), |queue| {
+        let group = beside(queue, |queue| queue.take_of_group(16));
+        assert_eq!(queue.take(FIRST), Some(1));
         assert_eq!(group.join().unwrap(), None);
         assert_eq!(queue.pop(), None);
-        queue.assert_at_rest();
     });
 }
 
@@ -280,16 +273,12 @@ fn a_look_is_no_pop() {
 /// neither; a task of another group that is taken. All interleavings.
 #[test]
 fn cancel_against_pop() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(2));
-        queue.push_of(1, 8).unwrap();
-        queue.push_of(2, 16).unwrap();
-        let worker = beside(&queue, |queue| queue.pop());
+    check_queue(None, Full(2), |queue| {
+        let worker = beside(queue, |queue| queue.pop());
         let taken = queue.take_of_group(16);
         let popped = worker.join().unwrap();
         let left = queue.pop();
         assert_eq!((taken, popped, left), (Some(2), Some(1), None));
-        queue.assert_at_rest();
     });
 }
 
@@ -298,15 +287,11 @@ fn cancel_against_pop() {
 /// interleavings.
 #[test]
 fn two_looks() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(2));
-        queue.push_of(1, 8).unwrap();
-        queue.push_of(2, 16).unwrap();
-        let other = beside(&queue, |queue| queue.take_of_group(8));
+    check_queue(None, Full(2), |queue| {
+        let other = beside(queue, |queue| queue.take_of_group(8));
         assert_eq!(queue.take_of_group(16), Some(2));
         assert_eq!(other.join().unwrap(), Some(1));
         assert_eq!(queue.pop(), None);
-        queue.assert_at_rest();
     });
 }
 
@@ -315,15 +300,11 @@ fn two_looks() {
 /// it for ever. All interleavings.
 #[test]
 fn a_look_against_skip_and_push() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(1));
-        let position = queue.push_of(1, 8).unwrap();
-        assert_eq!(queue.take(position), Some(1));
-        let group = beside(&queue, |queue| queue.take_of_group(16));
-        push_until_full(&queue, 2).expect("a dead cell at the head");
+    check_queue(None, DeadHead, |queue| {
+        let group = beside(queue, |queue| queue.take_of_group(16));
+        push_until_full(queue, 2).expect("a dead cell at the head");
         assert_eq!(group.join().unwrap(), None);
         assert_eq!((queue.pop(), queue.pop()), (Some(2), None));
-        queue.assert_at_rest();
     });
 }
 
@@ -331,23 +312,19 @@ fn a_look_against_skip_and_push() {
 /// sleeps; a worker that stays although nothing is queued. Both outcomes occur. All interleavings.
 #[test]
 fn sleep_against_push() {
-    static SEEN: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
-    check(None, || {
-        let queue = Arc::new(Queue::new(1));
-        let worker = beside(&queue, |queue| queue.sleep());
+    static SEEN: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+    check_queue(None, Empty(1), |queue| {
+        let worker = beside(queue, |queue| queue.sleep());
         let pushed = queue.push(1);
         let slept = worker.join().unwrap();
-        SEEN[usize::from(slept)].store(true, std::sync::atomic::Ordering::Relaxed);
+        SEEN[usize::from(slept)].store(true, Ordering::Relaxed);
         match pushed {
             Ok(_) => assert_eq!((slept, queue.pop()), (false, Some(1))),
             Err(why) => assert_eq!((slept, why), (true, NotPushed::Asleep)),
         }
         assert!(queue.is_empty());
-        queue.assert_at_rest();
     });
-    for seen in &SEEN {
-        assert!(seen.load(std::sync::atomic::Ordering::Relaxed));
-    }
+    assert_all_occur(&SEEN);
 }
 
 /// The last worker puts the queue to sleep while a task is pushed, just after the last task was
@@ -355,15 +332,9 @@ fn sleep_against_push() {
 /// a task in it. All interleavings.
 #[test]
 fn sleep_against_push_past_a_dead_cell() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(1));
-        let position = queue.push(1).unwrap();
-        assert_eq!(queue.take(position), Some(1));
-        let worker = beside(&queue, move |queue| {
-            let popped = queue.pop();
-            (popped, queue.sleep())
-        });
-        let pushed = push_until_full(&queue, 2);
+    check_queue(None, DeadHead, |queue| {
+        let worker = beside(queue, |queue| (queue.pop(), queue.sleep()));
+        let pushed = push_until_full(queue, 2);
         let (popped, slept) = worker.join().unwrap();
         let left = queue.pop();
         match pushed {
@@ -373,7 +344,6 @@ fn sleep_against_push_past_a_dead_cell() {
             }
             Err(why) => assert_eq!((why, popped, slept), (NotPushed::Asleep, None, true)),
         }
-        queue.assert_at_rest();
     });
 }
 
@@ -390,10 +360,8 @@ fn wake_against_push() {
         let pushed = queue.push(2);
         assert!(pushed.is_ok() || pushed == Err(NotPushed::Asleep));
         spawner.join().unwrap();
-        let mut seen: Vec<_> = [queue.pop(), queue.pop()].into_iter().flatten().collect();
-        seen.sort_unstable();
-        assert_eq!(seen, if pushed.is_ok() { vec![1, 2] } else { vec![1] });
-        assert_eq!(queue.pushed(), seen.len() as u64);
+        assert_each_once([queue.pop(), queue.pop()], pushed.is_ok());
+        assert_eq!(queue.pushed(), 1 + u64::from(pushed.is_ok()));
         queue.assert_at_rest();
     });
 }
@@ -402,9 +370,8 @@ fn wake_against_push() {
 /// Excludes: one flag that is lost as the other changes. All interleavings.
 #[test]
 fn close_against_sleep_and_wake() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(1));
-        let worker = beside(&queue, |queue| {
+    check_queue(None, Empty(1), |queue| {
+        let worker = beside(queue, |queue| {
             assert!(queue.sleep(), "nobody pushes");
             queue.wake();
         });
@@ -422,40 +389,32 @@ fn close_against_sleep_and_wake() {
 #[test]
 fn try_pop_against_push() {
     static SEEN: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
-    check(None, || {
-        let queue = Arc::new(Queue::new(1));
-        let worker = beside(&queue, |queue| queue.try_pop());
+    check_queue(None, Empty(1), |queue| {
+        let worker = beside(queue, |queue| queue.try_pop());
         queue.push(1).expect("empty");
         let answer = match worker.join().unwrap() {
             Popped::Empty => 0,
             Popped::InProgress => 1,
             Popped::Task(_) => 2,
         };
-        SEEN[answer].store(true, std::sync::atomic::Ordering::Relaxed);
-        let left = (answer < 2).then_some(1);
-        assert_eq!(queue.pop(), left);
-        queue.assert_at_rest();
+        SEEN[answer].store(true, Ordering::Relaxed);
+        assert_eq!(queue.pop(), (answer < 2).then_some(1));
     });
-    for seen in &SEEN {
-        assert!(seen.load(std::sync::atomic::Ordering::Relaxed));
-    }
+    assert_all_occur(&SEEN);
 }
 
 /// A worker whose task has ended looks at the queue once while a task is pushed. Excludes: a task
 /// taken before it was written; a task taken and left in the queue. All interleavings.
 #[test]
 fn try_pop_ready_against_push() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(2));
+    check_queue(None, Empty(2), |queue| {
         queue.push(1).unwrap();
-        let worker = beside(&queue, |queue| {
-            [queue.try_pop_ready(), queue.try_pop_ready()]
-        });
+        let looks = |queue: &Arc<Queue>| [queue.try_pop_ready(), queue.try_pop_ready()];
+        let worker = beside(queue, looks);
         queue.push(2).expect("space for two");
         let [first, second] = worker.join().unwrap();
         assert_eq!(first, Some(1));
         assert_eq!(queue.pop(), if second.is_some() { None } else { Some(2) });
-        queue.assert_at_rest();
     });
 }
 
@@ -463,11 +422,8 @@ fn try_pop_ready_against_push() {
 /// Excludes: "empty" because the oldest cell is held; a task popped twice. All interleavings.
 #[test]
 fn try_pop_against_take() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(2));
-        let position = queue.push(1).unwrap();
-        queue.push(2).unwrap();
-        let caller = beside(&queue, move |queue| queue.take(position));
+    check_queue(None, Full(2), |queue| {
+        let caller = beside(queue, |queue| queue.take(FIRST));
         let tried = queue.try_pop();
         let back = caller.join().unwrap();
         let left: Vec<_> = [queue.pop(), queue.pop()].into_iter().flatten().collect();
@@ -477,7 +433,6 @@ fn try_pop_against_take() {
             Popped::Task(_) => assert_eq!((back, left), (Some(1), vec![])),
             Popped::InProgress => assert_eq!((back, left), (Some(1), vec![2])),
         }
-        queue.assert_at_rest();
     });
 }
 
@@ -485,11 +440,9 @@ fn try_pop_against_take() {
 /// the capacity. All interleavings.
 #[test]
 fn space_is_never_more_than_all() {
-    check(None, || {
-        let queue = Arc::new(Queue::new(1));
-        queue.push(1).unwrap();
-        let worker = beside(&queue, |queue| queue.pop());
-        let looker = beside(&queue, |queue| assert!(queue.space() <= 1));
+    check_queue(None, Full(1), |queue| {
+        let worker = beside(queue, |queue| queue.pop());
+        let looker = beside(queue, |queue| assert!(queue.space() <= 1));
         let _ = queue.push(2);
         looker.join().unwrap();
         let _ = worker.join().unwrap();

@@ -3,13 +3,23 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{refuse_threads, sweep};
-use lazypool::Pool;
+use lazypool::{Pool, Shutdown};
 use loom::thread;
 use loom_tests::{
-    beside, call, check, cleaner, end, hold, hook, quietly, warm, warm_pair, warm_with, Ran,
+    beside, call, check_pool, check_tasks, cleaner, hold, hook, quietly, scope_of_one,
+    serve_beside, shut_down_beside, try_serve, try_serve_beside, two_call, warm, warm_pair, Setup,
 };
-use std::sync::Arc;
 use std::time::Duration;
+
+/// Makes a call while the cleaner benches and then retires the only worker.
+fn call_against_cleaner(preemptions: usize, setup: Setup) {
+    check_pool(preemptions, setup, |pool| {
+        let cleaner = cleaner(pool);
+        let value = pool.do_with_deadline(|| 1, Duration::MAX);
+        assert_eq!(value.ok(), Some(1), "a pool of one with nothing to do");
+        cleaner.join().unwrap();
+    });
+}
 
 /// The cleaner benches and then retires the idle worker of a pool of one while a task is handed
 /// over. Excludes: a task given to a worker that ends; a refusal while the worker moves from the
@@ -17,31 +27,18 @@ use std::time::Duration;
 /// against a new start). Preemptions: 3.
 #[test]
 fn cleaner_against_claim() {
-    check(Some(3), || {
-        let pool = Arc::new(warm(1, 0));
-        let cleaner = cleaner(&pool);
-        let value = pool.do_with_deadline(|| 1, Duration::MAX);
-        assert_eq!(value.ok(), Some(1), "a pool of one with nothing to do");
-        cleaner.join().unwrap();
-        end(&pool);
-    });
+    call_against_cleaner(3, warm(1, 0));
 }
 
 /// The cleaner sweeps while a worker ends its task and goes idle. Excludes: a worker retired while
 /// it holds a task; an idle worker that is neither listed nor on the bench. Preemptions: 3.
 #[test]
 fn cleaner_against_going_idle() {
-    check(Some(3), || {
-        let pool = warm(1, 0);
-        let ran = Ran::new();
+    check_tasks(3, warm(1, 0), |pool, ran| {
         assert!(pool.serve(ran.task()).is_ok());
-        sweep(&pool);
-        sweep(&pool);
-        let again = pool.serve(ran.task());
-        let accepted = 1 + usize::from(again.is_ok());
-        drop(again);
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+        sweep(pool);
+        sweep(pool);
+        1 + try_serve(pool, ran.task())
     });
 }
 
@@ -50,18 +47,14 @@ fn cleaner_against_going_idle() {
 /// 2.
 #[test]
 fn on_the_bench_against_claims() {
-    check(Some(2), || {
-        let pool = Arc::new(warm(1, 0));
-        quietly(|| sweep(&pool));
-        let other = beside(&pool, |pool| call(pool));
-        let mine = call(&pool);
-        assert!(other.join().unwrap() || mine, "refused for the other");
+    check_pool(2, warm(1, 0), |pool| {
+        quietly(|| sweep(pool));
+        two_call(pool);
         loom::stop_exploring();
-        let last = beside(&pool, |pool| call(pool));
+        let last = beside(pool, |pool| call(pool));
         assert!(last.join().unwrap(), "no affinity, but it can be found");
         loom::explore();
         assert_eq!(pool.stats().spawned, 1);
-        end(&pool);
     });
 }
 
@@ -70,18 +63,16 @@ fn on_the_bench_against_claims() {
 /// 3.
 #[test]
 fn law05_bench_against_claim() {
-    check(Some(3), || {
-        let pool = Arc::new(warm_pair(3, 0));
+    check_pool(3, warm_pair(3, 0), |pool| {
         quietly(|| {
             while pool.stats().idle < 2 {
                 thread::yield_now();
             }
         });
-        let other = beside(&pool, |pool| assert!(pool.serve(|| ()).is_ok()));
-        sweep(&pool);
+        let other = serve_beside(pool, || ());
+        sweep(pool);
         other.join().unwrap();
         assert_eq!(pool.stats().spawned, 2, "one was idle all the time");
-        end(&pool);
     });
 }
 
@@ -89,17 +80,13 @@ fn law05_bench_against_claim() {
 /// to the queue. Excludes: a worker that ends beside a queued task. Preemptions: 2.
 #[test]
 fn retiring_against_push() {
-    check(Some(2), || {
-        let pool = Arc::new(warm(1, 1));
-        quietly(|| sweep(&pool)); // benched
-        let submitter = beside(&pool, |pool| {
-            pool.do_with_deadline(|| 1, Duration::MAX).ok()
-        });
-        sweep(&pool);
-        sweep(&pool);
+    check_pool(2, warm(1, 1), |pool| {
+        quietly(|| sweep(pool)); // benched
+        let submitter = beside(pool, |pool| pool.do_with_deadline(|| 1, Duration::MAX).ok());
+        sweep(pool);
+        sweep(pool);
         assert!(pool.serve(|| ()).is_ok());
         assert_eq!(submitter.join().unwrap(), Some(1));
-        end(&pool);
     });
 }
 
@@ -107,14 +94,7 @@ fn retiring_against_push() {
 /// whose worker has ended. Preemptions: 3.
 #[test]
 fn notify_against_cleaner() {
-    check(Some(3), || {
-        let pool = Arc::new(warm(1, 2));
-        let cleaner = cleaner(&pool);
-        let value = pool.do_with_deadline(|| 1, Duration::MAX);
-        assert_eq!(value.ok(), Some(1));
-        cleaner.join().unwrap();
-        end(&pool);
-    });
+    call_against_cleaner(3, warm(1, 2));
 }
 
 /// A task is pushed while the only worker is in its stop hook, between its two looks at the queue.
@@ -122,14 +102,7 @@ fn notify_against_cleaner() {
 /// hook that no worker takes. Preemptions: 2.
 #[test]
 fn stop_hook_against_push() {
-    check(Some(2), || {
-        let pool = Arc::new(warm_with(1, 1, |b| b.on_worker_stop(hook())));
-        let cleaner = cleaner(&pool);
-        let value = pool.do_with_deadline(|| 1, Duration::MAX);
-        assert_eq!(value.ok(), Some(1));
-        cleaner.join().unwrap();
-        end(&pool);
-    });
+    call_against_cleaner(2, warm(1, 1).with(|b| b.on_worker_stop(hook())));
 }
 
 /// One of two workers ends while the other runs a task that waits for one that is pushed meanwhile.
@@ -137,29 +110,24 @@ fn stop_hook_against_push() {
 /// Preemptions: 2.
 #[test]
 fn a_free_slot_against_push() {
-    check(Some(2), || {
-        let pool = Arc::new(warm_pair(2, 1));
-        let open = hold(&pool);
-        let cleaner = cleaner(&pool);
-        let value = pool.do_with_deadline(move || open.send(()).unwrap(), Duration::MAX);
-        assert!(value.is_ok());
+    check_pool(2, warm_pair(2, 1), |pool| {
+        let gate = hold(pool);
+        let cleaner = cleaner(pool);
+        gate.open_by_call(pool);
         cleaner.join().unwrap();
-        end(&pool);
     });
 }
 
-/// Returns a pool whose only worker has ended, and still has an entry in the ready ring.
-fn listed_and_ended(queue: usize) -> Arc<Pool> {
-    let pool = Arc::new(warm(1, queue));
+/// Makes the pool's only worker end, and leave an entry in the ready ring.
+fn end_a_listed_worker(pool: &Pool) {
     quietly(|| {
         // Claimed by affinity, so its entry stays in the ready ring.
-        assert!(call(&pool));
+        assert!(call(pool));
         while pool.stats().workers > 0 {
-            sweep(&pool);
+            sweep(pool);
             thread::yield_now();
         }
     });
-    pool
 }
 
 /// Two submissions at once: one drops the listing of a worker that has ended, while the other
@@ -169,16 +137,11 @@ fn listed_and_ended(queue: usize) -> Arc<Pool> {
 #[test]
 fn dropped_listing_against_start() {
     for (queue, refused) in [(0, 0), (1, 0), (0, 1)] {
-        check(Some(2), move || {
-            let pool = listed_and_ended(queue);
+        check_tasks(2, warm(1, queue), move |pool, ran| {
+            end_a_listed_worker(pool);
             refuse_threads(refused);
-            let ran = Ran::new();
-            let task = ran.task();
-            let other = beside(&pool, move |pool| usize::from(pool.serve(task).is_ok()));
-            let mine = usize::from(pool.serve(ran.task()).is_ok());
-            let accepted = mine + other.join().unwrap();
-            end(&pool);
-            assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+            let other = try_serve_beside(pool, ran.task());
+            try_serve(pool, ran.task()) + other.join().unwrap()
         });
     }
 }
@@ -187,13 +150,11 @@ fn dropped_listing_against_start() {
 /// worker. Excludes: a refusal because a slot is neither free nor in use. Preemptions: 2.
 #[test]
 fn cleaner_against_start() {
-    check(Some(2), || {
-        let pool = Arc::new(warm(2, 0));
-        let cleaner = cleaner(&pool);
+    check_pool(2, warm(2, 0), |pool| {
+        let cleaner = cleaner(pool);
         assert!(pool.serve(|| ()).is_ok());
         assert!(pool.serve(|| ()).is_ok());
         cleaner.join().unwrap();
-        end(&pool);
     });
 }
 
@@ -202,9 +163,9 @@ fn cleaner_against_start() {
 /// Excludes: a slot that is lost. Preemptions: 2.
 #[test]
 fn law01_cleaner_against_start_with_stop_hook() {
-    check(Some(2), || {
-        let pool = Arc::new(warm_with(2, 0, |b| b.on_worker_stop(hook())));
-        let cleaner = cleaner(&pool);
+    let setup = warm(2, 0).with(|b| b.on_worker_stop(hook()));
+    check_pool(2, setup, |pool| {
+        let cleaner = cleaner(pool);
         assert!(pool.serve(|| ()).is_ok(), "idle, or another slot");
         if let Err(refused) = pool.serve(|| ()) {
             assert!(refused.is_saturated());
@@ -216,7 +177,6 @@ fn law01_cleaner_against_start_with_stop_hook() {
             thread::yield_now();
         }
         assert!(pool.serve(|| ()).is_ok(), "idle, or a free slot");
-        end(&pool);
     });
 }
 
@@ -225,19 +185,14 @@ fn law01_cleaner_against_start_with_stop_hook() {
 /// starts a worker, wakes the queue, and loses the other's push. Preemptions: 2.
 #[test]
 fn last_worker_leaves_against_two() {
-    check(Some(2), || {
-        let pool = warm(1, 2);
-        quietly(|| sweep(&pool)); // benched
-        let pool = Arc::new(pool);
-        let ran = Ran::new();
-        let task = ran.task();
-        let other = beside(&pool, move |pool| assert!(pool.serve(task).is_ok()));
-        let cleaner = cleaner(&pool);
+    check_tasks(2, warm(1, 2), |pool, ran| {
+        quietly(|| sweep(pool)); // benched
+        let other = serve_beside(pool, ran.task());
+        let cleaner = cleaner(pool);
         assert!(pool.serve(ran.task()).is_ok());
         other.join().unwrap();
         cleaner.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (2, 0));
+        2
     });
 }
 
@@ -246,16 +201,13 @@ fn last_worker_leaves_against_two() {
 /// is left for it. Preemptions: 3.
 #[test]
 fn last_worker_leaves_against_no_thread() {
-    check(Some(3), || {
-        let pool = Arc::new(warm(1, 1));
+    check_tasks(3, warm(1, 1), |pool, ran| {
         refuse_threads(1);
-        let ran = Ran::new();
-        let cleaner = cleaner(&pool);
-        let accepted = usize::from(pool.serve(ran.task()).is_ok());
+        let cleaner = cleaner(pool);
+        let accepted = try_serve(pool, ran.task());
         cleaner.join().unwrap();
         refuse_threads(0);
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+        accepted
     });
 }
 
@@ -263,19 +215,12 @@ fn last_worker_leaves_against_no_thread() {
 /// same time. Excludes: a last worker that leaves the task behind. Preemptions: 2.
 #[test]
 fn retiring_against_discard() {
-    check(Some(2), || {
-        let pool = Arc::new(warm(1, 2));
-        let ran = Ran::new();
-        let cleaner = cleaner(&pool);
-        let closer = beside(&pool, |pool| {
-            pool.shutdown(lazypool::Shutdown::Discard, Duration::MAX)
-                .is_clean()
-        });
-        let accepted = pool.scope(|s| usize::from(s.serve(ran.task()).is_ok()));
-        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+    check_pool(2, warm(1, 2), |pool| {
+        let cleaner = cleaner(pool);
+        let closer = shut_down_beside(pool, Shutdown::Discard, Duration::MAX);
+        scope_of_one(pool);
         assert!(closer.join().unwrap());
         cleaner.join().unwrap();
-        end(&pool);
     });
 }
 
@@ -284,15 +229,13 @@ fn retiring_against_discard() {
 #[test]
 fn benches_against_claims() {
     for (looks, tasks) in [(0, 2), (1, 1)] {
-        check(Some(2), move || {
-            let pool = Arc::new(warm_pair(2, 0));
-            quietly(|| (0..looks).for_each(|_| sweep(&pool)));
-            let cleaner = beside(&pool, |pool| sweep(pool));
+        check_pool(2, warm_pair(2, 0), move |pool| {
+            quietly(|| (0..looks).for_each(|_| sweep(pool)));
+            let cleaner = beside(pool, |pool| sweep(pool));
             for _ in 0..tasks {
                 assert!(pool.serve(|| ()).is_ok(), "as many workers as tasks");
             }
             cleaner.join().unwrap();
-            end(&pool);
         });
     }
 }

@@ -3,10 +3,12 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{assert_at_rest, sweep};
-use lazypool::{DeadlineError, Group, Pool, Shutdown};
-use loom::sync::mpsc;
+use lazypool::{DeadlineError, Group, Pool, Shutdown, Stats};
 use loom::thread;
-use loom_tests::{beside, check, end, pool, quietly, warm, Ran};
+use loom_tests::{
+    beside, check, check_pool, pool, quietly, serve_gated, shut_down_beside, try_serve, warm, Gate,
+    Ran,
+};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +38,7 @@ fn going_idle_against_shutdown() {
         (Shutdown::Cancel, 1),
     ] {
         check(Some(3), move || {
-            let pool = warm(1, queue);
+            let pool = warm(1, queue).build();
             let ran = Ran::new();
             for _ in 0..=queue {
                 assert!(pool.serve(ran.task()).is_ok());
@@ -64,11 +66,8 @@ fn submissions_against_shutdown() {
         (2, Shutdown::Discard, 1, 2),
     ] {
         check(Some(preemptions), move || {
-            let pool = Arc::new(match workers {
-                0 => pool(1, queue),
-                _ => warm(1, queue),
-            });
-            let ran = Ran::new();
+            let setup = [pool(1, queue), warm(1, queue)][workers];
+            let (pool, ran) = (setup.build(), Ran::new());
             let tasks = [ran.task(), ran.task()];
             let submitter = beside(&pool, move |pool| tasks.map(|t| pool.serve(t).is_ok()));
             let report = pool.shutdown(mode, Duration::MAX);
@@ -85,17 +84,24 @@ fn submissions_against_shutdown() {
     }
 }
 
-/// Spawns a thread that retires the worker, cancels the group and shuts the pool down. Returns how
-/// many threads were started by then, and how many tasks were accepted.
-fn cancels_and_closes(pool: &Arc<Pool>, group: &Group) -> thread::JoinHandle<(u64, u64)> {
-    let group = group.clone();
-    beside(pool, move |pool| {
+/// Makes some submissions, with and without a group, while another thread retires the only worker,
+/// cancels the group and shuts the pool down. Returns how many threads were started and how many
+/// tasks were accepted at the clean report, and the figures after the submissions.
+fn submit_beside_a_clean_end(submit: impl FnOnce(&Arc<Pool>, &Group)) -> (u64, u64, Stats) {
+    let pool = warm(1, 1).build();
+    let group = pool.group();
+    let its = group.clone();
+    let closer = beside(&pool, move |pool| {
         sweep(pool);
         sweep(pool);
-        group.cancel();
+        its.cancel();
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         (pool.stats().spawned, pool.stats().accepted)
-    })
+    });
+    submit(&pool, &group);
+    let (spawned, accepted) = closer.join().unwrap();
+    loom::stop_exploring();
+    (spawned, accepted, pool.stats())
 }
 
 /// A group's queued task is cancelled after the only worker has ended, and a shutdown follows at
@@ -104,15 +110,11 @@ fn cancels_and_closes(pool: &Arc<Pool>, group: &Group) -> thread::JoinHandle<(u6
 #[test]
 fn cancelled_and_clean() {
     check(Some(2), || {
-        let pool = Arc::new(warm(1, 1));
-        let group = pool.group();
-        let closer = cancels_and_closes(&pool, &group);
-        let _ = pool.serve(|| ());
-        let _ = group.serve(|| ());
-        let (spawned, _) = closer.join().unwrap();
-        loom::stop_exploring();
-        let s = pool.stats();
-        assert_eq!((s.spawned, s.workers), (spawned, 0), "{s}");
+        let (spawned, _, now) = submit_beside_a_clean_end(|pool, group| {
+            let _ = pool.serve(|| ());
+            let _ = group.serve(|| ());
+        });
+        assert_eq!((now.spawned, now.workers), (spawned, 0), "{now}");
     });
 }
 
@@ -121,16 +123,12 @@ fn cancelled_and_clean() {
 #[test]
 fn push_past_a_dead_cell_against_clean() {
     check(Some(1), || {
-        let pool = Arc::new(warm(1, 1));
-        let group = pool.group();
-        let closer = cancels_and_closes(&pool, &group);
-        let other = beside(&pool, |pool| drop(pool.serve(|| ())));
-        let _ = group.serve(|| ());
-        other.join().unwrap();
-        let (_, accepted) = closer.join().unwrap();
-        loom::stop_exploring();
-        let s = pool.stats();
-        assert_eq!((s.accepted, s.workers), (accepted, 0), "{s}");
+        let (_, accepted, now) = submit_beside_a_clean_end(|pool, group| {
+            let other = beside(pool, |pool| drop(pool.serve(|| ())));
+            let _ = group.serve(|| ());
+            other.join().unwrap();
+        });
+        assert_eq!((now.accepted, now.workers), (accepted, 0), "{now}");
     });
 }
 
@@ -139,13 +137,10 @@ fn push_past_a_dead_cell_against_clean() {
 #[test]
 fn push_against_last_look() {
     check(Some(3), || {
-        let pool = Arc::new(pool(1, 1));
-        let ran = Ran::new();
+        let (pool, ran) = (pool(1, 1).build(), Ran::new());
         quietly(|| assert!(pool.serve(ran.task()).is_ok()));
-        let closer = beside(&pool, |pool| {
-            pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean()
-        });
-        let accepted = 1 + usize::from(pool.serve(ran.task()).is_ok());
+        let closer = shut_down_beside(&pool, Shutdown::Drain, Duration::MAX);
+        let accepted = 1 + try_serve(&pool, ran.task());
         assert!(closer.join().unwrap());
         check_end(&pool, Shutdown::Drain, &ran, accepted);
     });
@@ -156,11 +151,11 @@ fn push_against_last_look() {
 #[test]
 fn caller_against_discard() {
     check(Some(2), || {
-        let pool = Arc::new(warm(1, 1));
+        let pool = warm(1, 1).build();
         let (before, ran) = (Ran::new(), Ran::new());
         let f = ran.task();
         let caller = beside(&pool, move |pool| pool.do_with_deadline(f, Duration::MAX));
-        let accepted = usize::from(pool.serve(before.task()).is_ok());
+        let accepted = try_serve(&pool, before.task());
         assert!(pool.shutdown(Shutdown::Discard, Duration::MAX).is_clean());
         match caller.join().unwrap() {
             Ok(()) => assert_eq!((ran.times(), ran.alive()), (1, 0)),
@@ -180,12 +175,9 @@ fn caller_against_discard() {
 #[test]
 fn two_shutdowns() {
     check(Some(2), || {
-        let pool = Arc::new(warm(1, 0));
-        let ran = Ran::new();
+        let (pool, ran) = (warm(1, 0).build(), Ran::new());
         assert!(pool.serve(ran.task()).is_ok());
-        let other = beside(&pool, |pool| {
-            pool.shutdown(Shutdown::Cancel, Duration::MAX).is_clean()
-        });
+        let other = shut_down_beside(&pool, Shutdown::Cancel, Duration::MAX);
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         assert!(other.join().unwrap());
         check_end(&pool, Shutdown::Cancel, &ran, 1);
@@ -196,21 +188,17 @@ fn two_shutdowns() {
 /// Excludes: a change back to the milder mode. Preemptions: 3.
 #[test]
 fn the_strictest_mode_stays() {
-    check(Some(3), || {
-        let (open, gate) = mpsc::channel();
-        let pool = Arc::new(warm(1, 0));
+    check_pool(3, warm(1, 0), |pool| {
+        let (gate, waits) = Gate::new();
         let task = move || {
-            gate.recv().unwrap();
+            waits();
             assert!(lazypool::task::is_cancelled());
         };
         assert!(quietly(|| pool.serve(task).is_ok()));
-        let other = beside(&pool, |pool| {
-            drop(pool.shutdown(Shutdown::Cancel, Duration::ZERO))
-        });
+        let other = shut_down_beside(pool, Shutdown::Cancel, Duration::ZERO);
         let _ = pool.shutdown(Shutdown::Drain, Duration::ZERO);
         other.join().unwrap();
-        open.send(()).unwrap();
-        end(&pool);
+        gate.open();
     });
 }
 
@@ -218,27 +206,25 @@ fn the_strictest_mode_stays() {
 /// Excludes: a scope's task that is discarded; a task behind it that is missed. Preemptions: 2.
 #[test]
 fn law15_discard_leaves_a_scopes_task() {
-    check(Some(2), || {
-        let pool = warm(1, 4);
+    check_pool(2, warm(1, 4), |pool| {
         let (ran, scopes) = (Ran::new(), Ran::new());
-        let (open, gate) = mpsc::channel();
         pool.scope(|s| {
-            quietly(|| {
-                assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+            let gate = quietly(|| {
+                let gate = serve_gated(pool);
                 while pool.stats().running == 0 {
                     thread::yield_now();
                 }
                 assert!(pool.serve(ran.task()).is_ok());
                 assert!(s.serve(scopes.task()).is_ok());
                 assert!(pool.serve(ran.task()).is_ok());
+                gate
             });
-            let opener = thread::spawn(move || open.send(()).unwrap());
+            let opener = thread::spawn(move || gate.open());
             let report = pool.shutdown(Shutdown::Discard, Duration::MAX);
             assert!(report.is_clean());
             opener.join().unwrap();
             assert_eq!(ran.times() as u64 + report.discarded, 2);
         });
         assert_eq!((scopes.times(), scopes.alive(), ran.alive()), (1, 0, 0));
-        end(&pool);
     });
 }

@@ -6,11 +6,23 @@ use lazypool::model::{Held, Slot, Told};
 use loom_tests::{beside, check};
 use std::sync::Arc;
 
-/// Returns a slot whose worker is this thread, and idle.
-fn idle() -> Arc<Slot> {
-    let slot = Slot::of_this_thread();
+/// Explores a model of a slot whose worker is the model's own thread, and idle.
+fn check_idle(preemptions: Option<usize>, model: impl Fn(&Arc<Slot>) + Send + Sync + 'static) {
+    check(preemptions, move || {
+        let slot = Arc::new(Slot::of_this_thread());
+        slot.publish_idle();
+        model(&slot);
+    });
+}
+
+fn assert_idle(slot: &Slot) {
+    assert!(slot.is_idle() && slot.can_be_found());
+}
+
+/// Makes the worker idle, and asserts that it can be found.
+fn goes_idle(slot: &Slot) {
     slot.publish_idle();
-    Arc::new(slot)
+    assert_idle(slot);
 }
 
 /// Claims the worker by affinity. That fails while the worker announces that it parks; then claims
@@ -20,20 +32,25 @@ fn claim(slot: &Slot) -> Held {
     claimed.expect("idle, and listed")
 }
 
-/// Claims the worker by its entry and hands it a task. Returns `false` if there is no entry or the
-/// worker is not idle.
-fn give_by_entry(slot: &Slot) -> bool {
-    let claimed = slot.claim_ready();
-    claimed.map(|held| slot.hand_over(held, 1, false)).is_some()
+/// Hands a task to the worker if it was claimed. Returns `true` if it was.
+fn give(slot: &Slot, claimed: Option<Held>, task: usize) -> bool {
+    claimed
+        .map(|held| slot.hand_over(held, task, false))
+        .is_some()
+}
+
+/// Hands a task to the worker, which is this thread, and takes the task from its mailbox.
+fn runs(slot: &Slot, held: Held) {
+    slot.hand_over(held, 1, false);
+    assert_eq!(slot.wait(), Told::Run(1));
 }
 
 /// A task is handed over while the worker parks. Excludes: a lost wake-up; a task read before it
 /// was written. All interleavings.
 #[test]
 fn hand_over_against_park() {
-    check(None, || {
-        let slot = idle();
-        let submitter = beside(&slot, |slot| {
+    check_idle(None, |slot| {
+        let submitter = beside(slot, |slot| {
             let held = slot.claim_ready().expect("idle, and listed");
             assert_eq!(slot.hand_over(held, 7, false), 1);
         });
@@ -46,15 +63,11 @@ fn hand_over_against_park() {
 /// interleavings.
 #[test]
 fn notify_against_park() {
-    check(None, || {
-        let slot = idle();
-        let notifier = beside(&slot, |slot| {
-            slot.send_searching(claim(slot));
-        });
+    check_idle(None, |slot| {
+        let notifier = beside(slot, |slot| slot.send_searching(claim(slot)));
         assert_eq!(slot.wait(), Told::Search);
         notifier.join().unwrap();
-        slot.publish_idle();
-        assert!(slot.is_idle() && slot.can_be_found());
+        goes_idle(slot);
     });
 }
 
@@ -63,27 +76,20 @@ fn notify_against_park() {
 /// neither listed nor on the bench. Preemptions: 4.
 #[test]
 fn claims_against_going_idle() {
-    check(Some(4), || {
-        let slot = idle();
-        let by_affinity = beside(&slot, |slot| match slot.claim_last_used() {
-            Some(held) => slot.hand_over(held, 1, false) > 0,
-            None => false,
-        });
-        let by_entry = beside(&slot, |slot| {
+    check_idle(Some(4), |slot| {
+        let by_affinity = beside(slot, |slot| give(slot, slot.claim_last_used(), 1));
+        let by_entry = beside(slot, |slot| {
             let claimed = slot.claim_ready().or_else(|| slot.claim_ready());
-            match claimed {
-                Some(held) => slot.hand_over(held, 2, false) > 0,
-                None => false,
-            }
+            give(slot, claimed, 2)
         });
         assert!(matches!(slot.wait(), Told::Run(_)), "one of them has it");
         slot.publish_idle();
-        let handed = [by_affinity, by_entry].map(|t| usize::from(t.join().unwrap()));
-        if handed == [1, 1] {
+        let handed = [by_affinity, by_entry].map(|t| t.join().unwrap());
+        if handed == [true, true] {
             assert!(matches!(slot.wait(), Told::Run(_)));
             slot.publish_idle();
         }
-        assert!(slot.is_idle() && slot.can_be_found());
+        assert_idle(slot);
     });
 }
 
@@ -92,9 +98,8 @@ fn claims_against_going_idle() {
 /// the order. All interleavings.
 #[test]
 fn revoke_against_start() {
-    check(None, || {
-        let slot = idle();
-        let caller = beside(&slot, move |slot| {
+    check_idle(None, |slot| {
+        let caller = beside(slot, move |slot| {
             let generation = slot.hand_over(claim(slot), 1, true);
             let task = slot.revoke(generation);
             if task.is_some() {
@@ -107,8 +112,7 @@ fn revoke_against_start() {
         let revoked = caller.join().unwrap();
         assert_eq!(told, if revoked { Told::Search } else { Told::Run(1) });
         if revoked {
-            slot.publish_idle();
-            assert!(slot.is_idle() && slot.can_be_found());
+            goes_idle(slot);
         }
     });
 }
@@ -143,8 +147,7 @@ fn revoke_against_end_of_start_hook() {
             Told::Search => assert_eq!(revoked, Some((1, searches)), "counted by one of the two"),
             Told::Retire => panic!("nobody said so"),
         }
-        slot.publish_idle();
-        assert!(slot.is_idle() && slot.can_be_found());
+        goes_idle(&slot);
     });
 }
 
@@ -153,18 +156,15 @@ fn revoke_against_end_of_start_hook() {
 /// bench when the submission looks there. All interleavings.
 #[test]
 fn bench_against_claim() {
-    check(None, || {
-        let slot = idle();
-        let cleaner = beside(&slot, |slot| slot.bench());
+    check_idle(None, |slot| {
+        let cleaner = beside(slot, |slot| slot.bench());
         let by_entry = slot.claim_ready();
         // In the engine a submission takes the registry's lock here, which the cleaner holds.
         let benched = cleaner.join().unwrap();
         let claimed = by_entry.or_else(|| slot.claim_benched());
-        slot.hand_over(claimed.expect("idle all the time"), 1, false);
-        assert_eq!(slot.wait(), Told::Run(1));
+        runs(slot, claimed.expect("idle all the time"));
         assert_ne!(benched, Some(false), "idle until then");
-        slot.publish_idle();
-        assert!(slot.is_idle() && slot.can_be_found());
+        goes_idle(slot);
     });
 }
 
@@ -172,9 +172,8 @@ fn bench_against_claim() {
 /// worker that is idle later and has no entry. All interleavings.
 #[test]
 fn bench_against_claim_by_affinity() {
-    check(None, || {
-        let slot = idle();
-        let cleaner = beside(&slot, |slot| slot.bench());
+    check_idle(None, |slot| {
+        let cleaner = beside(slot, |slot| slot.bench());
         let held = slot.claim_last_used();
         let benched = cleaner.join().unwrap();
         // A claim by affinity fails while the word changes, and fails for a worker on the bench.
@@ -183,10 +182,8 @@ fn bench_against_claim_by_affinity() {
             .or_else(|| slot.claim_last_used());
         let held = held.expect("idle");
         assert!(benched.is_some());
-        slot.hand_over(held, 1, false);
-        assert_eq!(slot.wait(), Told::Run(1));
-        slot.publish_idle();
-        assert!(slot.is_idle() && slot.can_be_found());
+        runs(slot, held);
+        goes_idle(slot);
     });
 }
 
@@ -195,15 +192,12 @@ fn bench_against_claim_by_affinity() {
 /// that is on the bench without the cleaner's knowledge. All interleavings.
 #[test]
 fn bench_against_going_idle() {
-    check(None, || {
-        let slot = idle();
-        let held = slot.claim_last_used().expect("idle");
-        slot.hand_over(held, 1, false);
-        assert_eq!(slot.wait(), Told::Run(1));
-        let cleaner = beside(&slot, |slot| slot.bench());
+    check_idle(None, |slot| {
+        runs(slot, slot.claim_last_used().expect("idle"));
+        let cleaner = beside(slot, |slot| slot.bench());
         slot.publish_idle();
         let benched = cleaner.join().unwrap().expect("an entry");
-        assert!(slot.is_idle() && slot.can_be_found());
+        assert_idle(slot);
         assert_eq!(slot.claim_benched().is_some(), benched);
     });
 }
@@ -212,9 +206,8 @@ fn bench_against_going_idle() {
 /// word. Excludes: a loss of one of the two changes. All interleavings.
 #[test]
 fn bench_against_park() {
-    check(None, || {
-        let slot = idle();
-        let cleaner = beside(&slot, |slot| {
+    check_idle(None, |slot| {
+        let cleaner = beside(slot, |slot| {
             assert_eq!(slot.bench(), Some(true), "idle all the time");
             let held = slot.claim_benched().expect("as above");
             slot.hand_over(held, 1, false);
@@ -229,14 +222,11 @@ fn bench_against_park() {
 /// since; a worker that is told both to end and to run. Preemptions: 4.
 #[test]
 fn retire_against_claim() {
-    check(Some(4), || {
-        let slot = idle();
-        let cleaner = beside(&slot, |slot| {
-            slot.bench() == Some(true) && slot.retire(true)
-        });
-        let claimed = beside(&slot, |slot| {
+    check_idle(Some(4), |slot| {
+        let cleaner = beside(slot, |slot| slot.bench() == Some(true) && slot.retire(true));
+        let claimed = beside(slot, |slot| {
             let claimed = slot.claim_ready().or_else(|| slot.claim_last_used());
-            claimed.map(|held| slot.hand_over(held, 1, false)).is_some()
+            give(slot, claimed, 1)
         });
         let (retired, claimed) = (cleaner.join().unwrap(), claimed.join().unwrap());
         assert!(!(retired && claimed), "one of the two");
@@ -247,7 +237,7 @@ fn retire_against_claim() {
         } else if claimed {
             assert_eq!(slot.wait(), Told::Run(1));
         } else {
-            assert!(slot.is_idle() && slot.can_be_found());
+            assert_idle(slot);
         }
     });
 }
@@ -257,17 +247,13 @@ fn retire_against_claim() {
 /// the slot could claim it. All interleavings.
 #[test]
 fn idle_can_be_found() {
-    check(None, || {
-        let slot = idle();
-        let held = slot.claim_ready().expect("idle, and listed");
-        slot.send_searching(held);
+    check_idle(None, |slot| {
+        slot.send_searching(slot.claim_ready().expect("idle, and listed"));
         assert_eq!(slot.wait(), Told::Search);
-        let looker = beside(&slot, |slot| {
-            assert!(!slot.is_idle() || slot.can_be_found())
-        });
+        let looker = beside(slot, |slot| assert!(!slot.is_idle() || slot.can_be_found()));
         slot.publish_idle();
         looker.join().unwrap();
-        assert!(slot.is_idle() && slot.can_be_found());
+        assert_idle(slot);
     });
 }
 
@@ -275,11 +261,10 @@ fn idle_can_be_found() {
 /// Excludes: a worker that is retired although it was needed since. All interleavings.
 #[test]
 fn needed_against_retire() {
-    check(None, || {
-        let slot = idle();
+    check_idle(None, |slot| {
         assert_eq!(slot.bench(), Some(true));
-        let cleaner = beside(&slot, |slot| slot.retire(true));
-        let notifier = beside(&slot, |slot| {
+        let cleaner = beside(slot, |slot| slot.retire(true));
+        let notifier = beside(slot, |slot| {
             let claimed = slot.claim_benched();
             claimed.map(|held| slot.send_searching(held)).is_some()
         });
@@ -298,9 +283,8 @@ fn needed_against_retire() {
 /// worker with a task that does not count as busy. All interleavings.
 #[test]
 fn self_claim_against_claim() {
-    check(None, || {
-        let slot = idle();
-        let submitter = beside(&slot, |slot| give_by_entry(slot));
+    check_idle(None, |slot| {
+        let submitter = beside(slot, |slot| give(slot, slot.claim_ready(), 1));
         let own = slot.claim_self();
         if own {
             slot.start_queued();
@@ -314,7 +298,7 @@ fn self_claim_against_claim() {
         } else {
             assert!(own, "one of the two has it");
         }
-        assert!(slot.is_idle() && slot.can_be_found());
+        assert_idle(slot);
     });
 }
 
@@ -324,12 +308,9 @@ fn self_claim_against_claim() {
 #[test]
 fn dropped_listing_against_own_end() {
     for has_hook in [false, true] {
-        check(None, move || {
-            let slot = idle();
-            let held = slot.claim_last_used().expect("idle");
-            slot.hand_over(held, 1, false);
-            assert_eq!(slot.wait(), Told::Run(1));
-            let popper = beside(&slot, |slot| assert!(!give_by_entry(slot), "busy"));
+        check_idle(None, move |slot| {
+            runs(slot, slot.claim_last_used().expect("idle"));
+            let popper = beside(slot, |slot| assert!(slot.claim_ready().is_none(), "busy"));
             slot.search_after_task();
             slot.retire_self();
             slot.vacate();
@@ -341,8 +322,7 @@ fn dropped_listing_against_own_end() {
             }
             popper.join().unwrap();
             assert!(!slot.is_starting());
-            slot.publish_idle();
-            assert!(slot.is_idle() && slot.can_be_found());
+            goes_idle(slot);
         });
     }
 }
@@ -352,9 +332,8 @@ fn dropped_listing_against_own_end() {
 /// interleavings.
 #[test]
 fn self_claim_against_retire() {
-    check(None, || {
-        let slot = idle();
-        let closer = beside(&slot, |slot| slot.retire(false));
+    check_idle(None, |slot| {
+        let closer = beside(slot, |slot| slot.retire(false));
         let own = slot.claim_self();
         if own {
             slot.retire_self();

@@ -6,8 +6,9 @@ use lazypool::{DeadlineError, Pool, Refusal, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
-    at_any_moment, beside, call, check, cleaner, end, hook, one_waits_for_the_next, pool,
-    pool_with, quietly, warm, warm_with, Ran,
+    at_any_moment, beside, call, check, check_pool, check_tasks, cleaner, end, hook,
+    one_waits_for_the_next, pool, quietly, scope_of_one, serve_gated, shut_down_beside, try_serve,
+    try_serve_beside, two_call, warm, Gate, Ran, Setup,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,19 +31,24 @@ fn may_run(pool: &Pool) -> bool {
 /// for a thread. Preemptions: 4.
 #[test]
 fn two_threads_for_two_tasks() {
-    check(Some(4), || {
-        let pool = pool(3, 2);
-        let (first, one) = mpsc::channel();
-        let (second, two) = mpsc::channel();
-        assert!(pool.serve(move || one.recv().unwrap()).is_ok());
-        assert!(pool.serve(move || two.recv().unwrap()).is_ok());
+    check_pool(4, pool(3, 2), |pool| {
+        let gates = [(), ()].map(|()| serve_gated(pool));
         while pool.stats().running < 2 {
             thread::yield_now();
         }
         assert_eq!(pool.stats().spawned, 2);
-        first.send(()).unwrap();
-        second.send(()).unwrap();
-        end(&pool);
+        gates.iter().for_each(Gate::open);
+    });
+}
+
+/// Makes a call while the cleaner retires a worker and the OS refuses some threads.
+fn may_run_beside_the_cleaner(preemptions: usize, setup: Setup, refused: u32) {
+    check_pool(preemptions, setup, move |pool| {
+        refuse_threads(refused);
+        let cleaner = cleaner(pool);
+        may_run(pool);
+        cleaner.join().unwrap();
+        refuse_threads(0);
     });
 }
 
@@ -51,15 +57,7 @@ fn two_threads_for_two_tasks() {
 /// before it ends. Excludes: a task queued after the worker's last look. Preemptions: 3.
 #[test]
 fn no_thread_against_retirement() {
-    check(Some(3), || {
-        let pool = Arc::new(warm(2, 1));
-        refuse_threads(2);
-        let cleaner = cleaner(&pool);
-        may_run(&pool);
-        cleaner.join().unwrap();
-        refuse_threads(0);
-        end(&pool);
-    });
+    may_run_beside_the_cleaner(3, warm(2, 1), 2);
 }
 
 /// One task runs and one is queued. A raised limit asks for a thread, which the OS refuses, and a
@@ -69,21 +67,20 @@ fn no_thread_against_retirement() {
 #[test]
 fn no_thread_against_a_push_that_relies_on_it() {
     check(Some(3), || {
-        let (open, gate) = mpsc::channel();
-        let pool = Arc::new(quietly(|| {
-            let pool = pool(2, 2);
-            assert!(pool.serve(move || gate.recv().unwrap()).is_ok());
+        let (pool, gate) = quietly(|| {
+            let pool = pool(2, 2).build();
+            let gate = serve_gated(&pool);
             while pool.stats().running == 0 {
                 thread::yield_now();
             }
             pool.set_limit(1).unwrap();
             refuse_threads(3);
             assert!(pool.serve(|| ()).is_ok(), "space");
-            pool
-        }));
+            (pool, gate)
+        });
         let other = beside(&pool, move |pool| {
             let (ran, done) = mpsc::channel();
-            open.send(()).unwrap();
+            gate.open();
             assert!(pool.serve(move || ran.send(()).unwrap()).is_ok());
             done.recv().unwrap();
         });
@@ -99,39 +96,34 @@ fn no_thread_against_a_push_that_relies_on_it() {
 /// be started. Preemptions: 2.
 #[test]
 fn no_thread_after_the_stop_hook() {
-    check(Some(2), || {
-        let pool = Arc::new(warm_with(1, 1, |b| b.on_worker_stop(hook())));
-        refuse_threads(1);
-        let cleaner = cleaner(&pool);
-        may_run(&pool);
-        cleaner.join().unwrap();
-        refuse_threads(0);
-        end(&pool);
-    });
-}
-
-fn hooked(max: usize, min: usize, queue: usize) -> Pool {
-    pool_with(max, queue, |b| b.min_workers(min).on_worker_start(hook()))
+    may_run_beside_the_cleaner(2, warm(1, 1).with(|b| b.on_worker_stop(hook())), 1);
 }
 
 /// Workers that `build` starts, with or without a hook, are idle when it returns. Excludes: a
 /// worker that no submission finds; a refusal; a further thread. Preemptions: 2.
 #[test]
 fn law05_built_workers_are_idle() {
-    for has_hook in [false, true] {
-        check(Some(2), move || {
-            let pool = if has_hook {
-                hooked(2, 2, 0)
-            } else {
-                pool_with(2, 0, |b| b.min_workers(2).idle_timeout(Duration::MAX))
-            };
+    for setup in [
+        pool(2, 0).with(|b| b.min_workers(2).idle_timeout(Duration::MAX)),
+        pool(2, 0).with(|b| b.min_workers(2).on_worker_start(hook())),
+    ] {
+        check_pool(2, setup, |pool| {
             assert_eq!(pool.stats().idle, 2);
             assert!(pool.serve(|| ()).is_ok());
             assert!(pool.serve(|| ()).is_ok());
             assert_eq!(pool.stats().spawned, 2);
-            end(&pool);
         });
     }
+}
+
+/// Explores a model of a pool of one whose worker begins with a hook. No other worker is started.
+fn check_hooked(preemptions: usize, queue: usize, model: fn(&Arc<Pool>)) {
+    check(Some(preemptions), move || {
+        let pool = pool(1, queue).with(|b| b.on_worker_start(hook())).build();
+        model(&pool);
+        end(&pool);
+        assert_eq!(pool.stats().spawned, 1);
+    });
 }
 
 /// A worker in its start hook has a task; another call finds it busy, or idle later. Excludes: a
@@ -139,14 +131,9 @@ fn law05_built_workers_are_idle() {
 /// 3.
 #[test]
 fn start_hook_against_claim() {
-    check(Some(3), || {
-        let pool = Arc::new(hooked(1, 0, 0));
-        let other = beside(&pool, |pool| call(pool));
-        let mine = call(&pool);
-        assert!(other.join().unwrap() || mine, "refused for the other");
-        assert!(call(&pool), "idle");
-        end(&pool);
-        assert_eq!(pool.stats().spawned, 1);
+    check_hooked(3, 0, |pool| {
+        two_call(pool);
+        assert!(call(pool), "idle");
     });
 }
 
@@ -154,10 +141,9 @@ fn start_hook_against_claim() {
 /// ended. Excludes: a worker that never becomes idle; a refusal once it is idle. Preemptions: 2.
 #[test]
 fn start_hook_against_withdrawal() {
-    check(Some(2), || {
-        let pool = hooked(1, 0, 0);
-        match at_any_moment(|deadline| do_until(&pool, || (), deadline)) {
-            Ok(()) => assert!(call(&pool), "free"),
+    check_hooked(2, 0, |pool| {
+        match at_any_moment(|deadline| do_until(pool, || (), deadline)) {
+            Ok(()) => assert!(call(pool), "free"),
             Err(DeadlineError::Expired(_)) => {
                 let next = pool.do_with_deadline(|| (), Duration::MAX);
                 if let Err(DeadlineError::Refused(why)) = next {
@@ -171,8 +157,6 @@ fn start_hook_against_withdrawal() {
             Err(DeadlineError::TimedOut) => {}
             Err(other) => panic!("{other}"),
         }
-        end(&pool);
-        assert_eq!(pool.stats().spawned, 1);
     });
 }
 
@@ -181,24 +165,22 @@ fn start_hook_against_withdrawal() {
 /// worker is in no count during its hook. Preemptions: 2.
 #[test]
 fn start_hook_against_withdrawal_and_push() {
-    check(Some(2), || {
-        let pool = Arc::new(hooked(1, 0, 1));
-        let other = beside(&pool, |pool| assert!(call(pool)));
-        let _ = at_any_moment(|deadline| do_until(&pool, || (), deadline));
+    check_hooked(2, 1, |pool| {
+        let other = beside(pool, |pool| assert!(call(pool)));
+        let _ = at_any_moment(|deadline| do_until(pool, || (), deadline));
         other.join().unwrap();
-        end(&pool);
-        assert_eq!(pool.stats().spawned, 1);
     });
 }
 
-/// A worker that was started for a queued task begins with a hook. Excludes: a task that stays
-/// queued beside a worker that ends its hook. Preemptions: 2.
+/// A worker is started for a queued task, and runs a hook first. Excludes: a task that stays queued
+/// although the worker has ended its hook. Preemptions: 2.
 #[test]
 fn start_hook_against_queue() {
-    check(Some(2), || {
-        let pool = warm_with(2, 2, |b| b.on_worker_start(hook()));
-        one_waits_for_the_next(&pool);
-        end(&pool);
+    let setup = warm(2, 2).with(|b| b.on_worker_start(hook()));
+    check_pool(2, setup, |pool| {
+        // The worker of this task looks at the queue once it has ended.
+        assert!(pool.serve(|| ()).is_ok());
+        one_waits_for_the_next(pool);
     });
 }
 
@@ -207,19 +189,14 @@ fn start_hook_against_queue() {
 /// worker looks at; a drain that reports clean with a task queued. Preemptions: 3.
 #[test]
 fn no_thread_for_one_of_two() {
-    check(Some(3), || {
-        let pool = Arc::new(pool(1, 1));
+    check_tasks(3, pool(1, 1), |pool, ran| {
         refuse_threads(1);
-        let ran = Ran::new();
-        let task = ran.task();
-        let other = beside(&pool, move |pool| usize::from(pool.serve(task).is_ok()));
-        let mine = usize::from(pool.serve(ran.task()).is_ok());
+        let other = try_serve_beside(pool, ran.task());
+        let mine = try_serve(pool, ran.task());
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         let s = pool.stats();
         assert_eq!((s.queued, s.running), (0, 0), "{s}");
-        let accepted = mine + other.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+        mine + other.join().unwrap()
     });
 }
 
@@ -229,18 +206,14 @@ fn no_thread_for_one_of_two() {
 #[test]
 fn no_thread_for_either_slot() {
     for (max_workers, preemptions) in [(1, 3), (2, 2)] {
-        check(Some(preemptions), move || {
-            let pool = Arc::new(pool(max_workers, 1));
+        check_tasks(preemptions, pool(max_workers, 1), |pool, ran| {
             refuse_threads(2);
-            let ran = Ran::new();
-            let task = ran.task();
-            let other = beside(&pool, move |pool| pool.serve(task).is_err());
-            assert!(pool.serve(ran.task()).is_err());
-            assert!(other.join().unwrap());
+            let other = try_serve_beside(pool, ran.task());
+            let accepted = try_serve(pool, ran.task()) + other.join().unwrap();
+            assert_eq!(accepted, 0);
             assert_eq!(pool.stats().spawn_failures, 2);
             refuse_threads(0);
-            end(&pool);
-            assert_eq!((ran.times(), ran.alive()), (0, 0));
+            accepted
         });
     }
 }
@@ -251,13 +224,12 @@ fn no_thread_for_either_slot() {
 #[test]
 fn no_thread_against_cancel() {
     check(Some(2), || {
-        let pool = Arc::new(pool(1, 1));
+        let pool = pool(1, 1).build();
         refuse_threads(1);
         let (ran, others) = (Ran::new(), Ran::new());
         let group = pool.group();
         let canceller = beside(&group, |group| group.cancel());
-        let task = others.task();
-        let other = beside(&pool, move |pool| usize::from(pool.serve(task).is_ok()));
+        let other = try_serve_beside(&pool, others.task());
         let accepted = usize::from(group.serve(ran.task()).is_ok());
         canceller.join().unwrap();
         let others_accepted = other.join().unwrap();
@@ -274,16 +246,12 @@ fn no_thread_against_cancel() {
 #[test]
 fn no_thread_against_discard() {
     check(Some(2), || {
-        let pool = Arc::new(pool(1, 1));
+        let pool = pool(1, 1).build();
         refuse_threads(1);
-        let (ran, others) = (Ran::new(), Ran::new());
-        let task = others.task();
-        let other = beside(&pool, move |pool| drop(pool.serve(task)));
-        let closer = beside(&pool, |pool| {
-            drop(pool.shutdown(Shutdown::Discard, Duration::MAX))
-        });
-        let accepted = pool.scope(|s| usize::from(s.serve(ran.task()).is_ok()));
-        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+        let others = Ran::new();
+        let other = try_serve_beside(&pool, others.task());
+        let closer = shut_down_beside(&pool, Shutdown::Discard, Duration::MAX);
+        scope_of_one(&pool);
         other.join().unwrap();
         closer.join().unwrap();
         end(&pool);

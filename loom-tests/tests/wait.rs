@@ -4,9 +4,7 @@
 
 use lazypool::model::{deadline, do_labeled_until, do_until};
 use lazypool::{DeadlineError, Pool};
-use loom::sync::mpsc;
-use loom_tests::{at_any_moment, beside, call, check, end, pool, warm, Ran};
-use std::sync::Arc;
+use loom_tests::{at_any_moment, beside, call, check, check_pool, end, pool, warm, Gate, Ran};
 use std::time::Duration;
 
 /// Makes a call with a deadline that passes at any moment. Asserts that the closure ran or came back,
@@ -48,8 +46,9 @@ fn calls(pool: &Pool) {
 /// caller that left; a pool of one that refuses after `Expired`. Preemptions: 3.
 #[test]
 fn in_the_mailbox() {
-    check(Some(3), || calls(&warm(1, 0)));
-    check(Some(3), || calls(&pool(1, 0)));
+    for setup in [warm(1, 0), pool(1, 0)] {
+        check(Some(3), move || calls(&setup.build()));
+    }
 }
 
 /// The task is queued behind another one, or for a sleeping worker: the caller must learn which
@@ -57,29 +56,28 @@ fn in_the_mailbox() {
 #[test]
 fn in_the_queue() {
     check(Some(2), || {
-        let pool = warm(1, 1);
+        let pool = warm(1, 1).build();
         let before = Ran::new();
         assert!(pool.serve(before.task()).is_ok());
         calls(&pool);
         assert_eq!((before.times(), before.alive()), (1, 0));
     });
-    check(Some(2), || calls(&warm(1, 2)));
+    check(Some(2), || calls(&warm(1, 2).build()));
 }
 
 /// Makes a call whose task asks for its deadline and ends only after its caller has left, on a worker
 /// that has run one task before: the caller must find its own decision, and leave in time.
 fn left_in_time(pool: &Pool) {
-    let (open, gate) = mpsc::channel();
+    let (gate, waits) = Gate::new();
     let task = move || {
         assert!(lazypool::task::deadline().is_some());
-        gate.recv().unwrap();
+        waits();
     };
     match at_any_moment(|deadline| do_labeled_until(pool, task, deadline)) {
-        Err(DeadlineError::TimedOut) => open.send(()).unwrap(),
+        Err(DeadlineError::TimedOut) => gate.open(),
         Err(DeadlineError::Expired(f)) => drop(f),
         _ => unreachable!("the gate is closed"),
     }
-    end(pool);
 }
 
 /// The task is handed to an idle worker. Excludes: a caller that takes the decision on the task
@@ -88,17 +86,16 @@ fn left_in_time(pool: &Pool) {
 /// that goes on after the node is gone. Preemptions: 3.
 #[test]
 fn left_in_time_from_the_mailbox() {
-    check(Some(3), || left_in_time(&warm(1, 0)));
+    check_pool(3, warm(1, 0), |pool| left_in_time(pool));
 }
 
 /// The task is pushed behind another, or for a sleeping worker. Excludes: a caller that is not told
 /// which worker to leave. Preemptions: 2.
 #[test]
 fn left_in_time_from_the_queue() {
-    check(Some(2), || {
-        let pool = warm(1, 1);
+    check_pool(2, warm(1, 1), |pool| {
         assert!(pool.serve(|| ()).is_ok());
-        left_in_time(&pool);
+        left_in_time(pool);
     });
 }
 
@@ -107,14 +104,12 @@ fn left_in_time_from_the_queue() {
 /// Preemptions: 3.
 #[test]
 fn the_next_task_against_leaving() {
-    check(Some(3), || {
-        let pool = Arc::new(warm(1, 0));
-        let next = beside(&pool, |pool| pool.do_with_deadline(|| (), Duration::MAX));
+    check_pool(3, warm(1, 0), |pool| {
+        let next = beside(pool, |pool| pool.do_with_deadline(|| (), Duration::MAX));
         let (deadline, alarm) = deadline();
-        let _ = do_until(&pool, move || alarm.go_off(), &deadline);
+        let _ = do_until(pool, move || alarm.go_off(), &deadline);
         let next = next.join().unwrap();
         assert!(matches!(next, Ok(()) | Err(DeadlineError::Refused(_))));
-        end(&pool);
     });
 }
 
@@ -124,11 +119,9 @@ fn the_next_task_against_leaving() {
 /// 2.
 #[test]
 fn taken_back_against_the_next_call() {
-    check(Some(2), || {
-        let pool = Arc::new(warm(1, 1));
-        let next = beside(&pool, |pool| call(pool));
-        let _ = at_any_moment(|deadline| do_until(&pool, || (), deadline));
+    check_pool(2, warm(1, 1), |pool| {
+        let next = beside(pool, |pool| call(pool));
+        let _ = at_any_moment(|deadline| do_until(pool, || (), deadline));
         assert!(next.join().unwrap(), "a worker, or the queue");
-        end(&pool);
     });
 }

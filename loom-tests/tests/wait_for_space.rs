@@ -1,47 +1,39 @@
 //! Submissions that wait in a pool's line for space (`src/engine/line.rs`,
-//! `src/engine/serving.rs`): threads that block, and futures. Laws 14, 20 and 22. The line alone:
-//! `tests/line.rs`.
+//! `src/engine/serving.rs`): threads that block, and futures. Laws 14, 20 and 22. `tests/line.rs`
+//! models the line alone.
 #![cfg(lazypool_loom)]
 
 use lazypool::model::{refuse_threads, store_oldest_again};
-use lazypool::{Handle, Pool, Refusal, Refused, ServeAsync, Shutdown, WhenFull};
+use lazypool::{Builder, Pool, Refusal, Shutdown, WhenFull};
 use loom::sync::atomic::{AtomicBool, Ordering};
-use loom::sync::mpsc;
-use loom::thread;
 use loom_tests::{
-    beside, check, cleaner, end, hold, pool_with, quietly, two_serve, warm_with, Flag, Ran,
+    beside, check, check_pool, check_tasks, cleaner, end, hold, poll, pool, quietly, serve_beside,
+    serve_gated, shut_down_beside, two_serve, warm, Flag, Gate, Ran, Setup,
 };
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// Returns a pool whose submissions block.
-fn blocking(max_workers: usize, queue_capacity: usize) -> Pool {
-    pool_with(max_workers, queue_capacity, |b| {
-        b.when_full(WhenFull::Block)
-    })
+/// Makes submissions block.
+fn blocks(builder: Builder) -> Builder {
+    builder.when_full(WhenFull::Block)
 }
 
-/// Returns a pool of one whose submissions block, and whose worker is idle.
-fn warm(queue_capacity: usize) -> Arc<Pool> {
-    Arc::new(warm_with(1, queue_capacity, |b| {
-        b.when_full(WhenFull::Block)
-    }))
+/// Returns the setup of a pool of one whose submissions block, and whose worker is idle.
+fn one(queue_capacity: usize) -> Setup {
+    warm(1, queue_capacity).with(blocks)
 }
 
-/// Returns a pool of one whose submissions block, and whose worker runs a task until the gate is
-/// opened.
-fn occupied(queue_capacity: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
-    let pool = warm(queue_capacity);
-    let open = hold(&pool);
-    (pool, open)
-}
-
-/// Spawns a thread whose submission may wait, and is accepted.
-fn blocks(pool: &Arc<Pool>, task: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
-    beside(pool, |pool| assert!(pool.serve(task).is_ok()))
+/// Explores a model of such a pool. Its worker runs a task until the gate is opened.
+fn check_occupied(
+    preemptions: usize,
+    queue_capacity: usize,
+    model: impl Fn(&Arc<Pool>, &Gate) + Send + Sync + 'static,
+) {
+    check_pool(preemptions, one(queue_capacity), move |pool| {
+        model(pool, &hold(pool));
+    });
 }
 
 // ---- threads -------------------------------------------------------------------------------
@@ -50,9 +42,7 @@ fn blocks(pool: &Arc<Pool>, task: impl FnOnce() + Send + 'static) -> thread::Joi
 /// Excludes: a submitter that sleeps although there is space. Preemptions: 2.
 #[test]
 fn blocked_against_space() {
-    check(Some(2), || {
-        two_serve(Arc::into_inner(warm(0)).unwrap());
-    });
+    two_serve(2, one(0));
 }
 
 /// A submitter is blocked while the pool is shut down; the running task ends only once the
@@ -60,15 +50,11 @@ fn blocked_against_space() {
 /// that leaves the answer to the end of a task. Preemptions: 3.
 #[test]
 fn blocked_beside_shutdown() {
-    check(Some(3), || {
-        let (pool, open) = occupied(0);
-        let closer = beside(&pool, |pool| {
-            drop(pool.shutdown(Shutdown::Drain, Duration::ZERO));
-        });
+    check_occupied(3, 0, |pool, gate| {
+        let closer = shut_down_beside(pool, Shutdown::Drain, Duration::ZERO);
         assert!(pool.serve(|| ()).is_err_and(|back| back.is_closed()));
         closer.join().unwrap();
-        open.send(()).unwrap();
-        end(&pool);
+        gate.open();
     });
 }
 
@@ -76,15 +62,13 @@ fn blocked_beside_shutdown() {
 /// Excludes: space that neither gets; a submitter that sleeps on. Preemptions: 2.
 #[test]
 fn law20_blocked_against_refused() {
-    check(Some(2), || {
-        let (pool, open) = occupied(0);
-        let ran = Ran::new();
-        let blocked = blocks(&pool, ran.task());
-        open.send(()).unwrap();
+    check_tasks(2, one(0), |pool, ran| {
+        let gate = hold(pool);
+        let blocked = serve_beside(pool, ran.task());
+        gate.open();
         let newcomer = pool.when_full(WhenFull::Refuse).serve(ran.task()).is_ok();
         blocked.join().unwrap();
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (1 + usize::from(newcomer), 0));
+        1 + usize::from(newcomer)
     });
 }
 
@@ -93,22 +77,20 @@ fn law20_blocked_against_refused() {
 /// `head` is dead. Preemptions: 1.
 #[test]
 fn space_for_two_by_one_pop() {
-    check(Some(1), || {
-        let (pool, open) = occupied(2);
-        let (open_next, next) = mpsc::channel();
+    check_occupied(1, 2, |pool, gate| {
         let group = pool.group();
-        quietly(|| {
-            assert!(pool.serve(move || next.recv().unwrap()).is_ok());
+        let next = quietly(|| {
+            let next = serve_gated(pool);
             assert!(group.serve(|| ()).is_ok());
             group.cancel();
+            next
         });
-        let others = [(), ()].map(|()| blocks(&pool, || ()));
-        open.send(()).unwrap();
+        let others = [(), ()].map(|()| serve_beside(pool, || ()));
+        gate.open();
         for other in others {
             other.join().unwrap();
         }
-        open_next.send(()).unwrap();
-        end(&pool);
+        next.open();
     });
 }
 
@@ -118,13 +100,14 @@ fn space_for_two_by_one_pop() {
 #[test]
 fn blocked_against_a_dropped_handle() {
     check(Some(3), || {
-        let (pool, open) = occupied(1);
+        let pool = one(1).build();
+        let gate = hold(&pool);
         let handle = quietly(|| pool.awaitable().serve(|| ()).unwrap());
         store_oldest_again(&pool);
-        let other = blocks(&pool, || ());
+        let other = serve_beside(&pool, || ());
         drop(handle);
         other.join().unwrap();
-        open.send(()).unwrap();
+        gate.open();
         end(&pool);
         assert_eq!(pool.stats().discarded, 1);
     });
@@ -135,13 +118,13 @@ fn blocked_against_a_dropped_handle() {
 #[test]
 fn blocked_against_a_raised_limit() {
     check(Some(3), || {
-        let pool = Arc::new(quietly(|| blocking(2, 0)));
+        let pool = quietly(|| pool(2, 0).with(blocks).build());
         quietly(|| pool.set_limit(1).unwrap());
-        let open = hold(&pool);
-        let other = blocks(&pool, || ());
+        let gate = hold(&pool);
+        let other = serve_beside(&pool, || ());
         pool.set_limit(2).unwrap();
         other.join().unwrap();
-        open.send(()).unwrap();
+        gate.open();
         end(&pool);
     });
 }
@@ -152,10 +135,8 @@ fn blocked_against_a_raised_limit() {
 /// one's refusal. Preemptions: 3.
 #[test]
 fn blocked_against_a_failed_start() {
-    check(Some(3), || {
-        let pool = Arc::new(quietly(|| blocking(1, 0)));
+    check_tasks(3, pool(1, 0).with(blocks), |pool, ran| {
         refuse_threads(1);
-        let ran = Ran::new();
         let serve = |pool: &Pool, task| match pool.serve(task) {
             Ok(()) => 1,
             Err(why) => {
@@ -164,12 +145,10 @@ fn blocked_against_a_failed_start() {
             }
         };
         let task = ran.task();
-        let other = beside(&pool, move |pool| serve(pool, task));
-        let mine = serve(&pool, ran.task());
-        let accepted = mine + other.join().unwrap();
+        let other = beside(pool, move |pool| serve(pool, task));
+        let accepted = serve(pool, ran.task()) + other.join().unwrap();
         assert_ne!(accepted, 0);
-        end(&pool);
-        assert_eq!((ran.times(), ran.alive()), (accepted, 0));
+        accepted
     });
 }
 
@@ -177,14 +156,12 @@ fn blocked_against_a_failed_start() {
 /// that sleeps although the slot of the ended worker is free. Preemptions: 2.
 #[test]
 fn blocked_against_retirement() {
-    check(Some(2), || {
-        let pool = warm(0);
-        let cleaner = cleaner(&pool);
-        let other = blocks(&pool, || ());
+    check_pool(2, one(0), |pool| {
+        let cleaner = cleaner(pool);
+        let other = serve_beside(pool, || ());
         assert!(pool.serve(|| ()).is_ok());
         other.join().unwrap();
         cleaner.join().unwrap();
-        end(&pool);
     });
 }
 
@@ -195,16 +172,14 @@ fn blocked_against_retirement() {
 /// accepted or runs. Preemptions: 3.
 #[test]
 fn cancel_against_a_member_in_line() {
-    check(Some(3), || {
-        let (pool, open) = occupied(0);
+    check_occupied(3, 0, |pool, gate| {
         let (group, ran) = (pool.group(), Ran::new());
         let canceller = beside(&group, |group| group.cancel());
         let back = group.serve(ran.task()).unwrap_err();
         assert!(matches!(back.reason(), Refusal::Cancelled));
         canceller.join().unwrap();
         assert_eq!((ran.times(), ran.alive(), group.pending()), (0, 1, 0));
-        open.send(()).unwrap();
-        end(&pool);
+        gate.open();
     });
 }
 
@@ -213,8 +188,7 @@ fn cancel_against_a_member_in_line() {
 /// that a server looks at. Preemptions: 2.
 #[test]
 fn cancel_against_a_member_behind_another() {
-    check(Some(2), || {
-        let (pool, open) = occupied(0);
+    check_occupied(2, 0, |pool, gate| {
         let mut before = pool.awaitable().serve_async(|| ());
         quietly(|| assert!(poll(&mut before, Waker::noop()).is_pending()));
         let group = pool.group();
@@ -223,8 +197,7 @@ fn cancel_against_a_member_behind_another() {
         assert!(matches!(back.reason(), Refusal::Cancelled));
         canceller.join().unwrap();
         drop(before);
-        open.send(()).unwrap();
-        end(&pool);
+        gate.open();
     });
 }
 
@@ -235,8 +208,7 @@ fn cancel_against_a_member_behind_another() {
 #[test]
 fn cancel_against_acceptance() {
     for queue_capacity in [0, 1] {
-        check(Some(2), move || {
-            let (pool, open) = occupied(queue_capacity);
+        check_occupied(2, queue_capacity, move |pool, gate| {
             if queue_capacity > 0 {
                 quietly(|| assert!(pool.serve(|| ()).is_ok()));
             }
@@ -255,34 +227,21 @@ fn cancel_against_acceptance() {
                 }
                 served.is_ok()
             });
-            open.send(()).unwrap();
+            gate.open();
             group.cancel();
             has_returned.store(true, Ordering::SeqCst);
             let accepted = usize::from(member.join().unwrap());
             group.wait();
             assert_eq!(group.completed() + group.discarded(), accepted);
             assert_eq!((ran.times(), ran.alive()), (group.completed(), 0));
-            end(&pool);
         });
     }
 }
 
 // ---- futures -------------------------------------------------------------------------------
 
-fn poll<F, R>(future: &mut ServeAsync<F, R>, waker: &Waker) -> Poll<Result<Handle<R>, Refused<F>>>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
-    Pin::new(future).poll(&mut Context::from_waker(waker))
-}
-
 /// Polls a future until it is ready, each time that its waker was called.
-fn block_on<F, R>(mut future: ServeAsync<F, R>) -> Result<Handle<R>, Refused<F>>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
+fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
     loop {
         let (flag, waker) = Flag::new();
         match poll(&mut future, &waker) {
@@ -296,12 +255,10 @@ where
 /// lost or runs twice. Preemptions: 3.
 #[test]
 fn async_against_space() {
-    check(Some(3), || {
-        let (pool, open) = occupied(0);
-        open.send(()).unwrap();
+    check_occupied(3, 0, |pool, gate| {
+        gate.open();
         let handle = block_on(pool.awaitable().serve_async(|| 7)).unwrap();
         assert_eq!(handle.join().unwrap(), 7);
-        end(&pool);
     });
 }
 
@@ -311,11 +268,11 @@ fn async_against_space() {
 #[test]
 fn async_drop_against_space() {
     check(Some(3), || {
-        let (pool, open) = occupied(0);
-        let ran = Ran::new();
+        let (pool, ran) = (one(0).build(), Ran::new());
+        let gate = hold(&pool);
         let mut future = pool.awaitable().serve_async(ran.task());
         quietly(|| assert!(poll(&mut future, Waker::noop()).is_pending()));
-        open.send(()).unwrap();
+        gate.open();
         drop(future);
         assert!(pool.serve(|| ()).is_ok());
         end(&pool);
@@ -333,13 +290,13 @@ fn async_drop_against_space() {
 fn async_shutdown_against_acceptance() {
     for mode in [Shutdown::Drain, Shutdown::Discard] {
         check(Some(1), move || {
-            let (pool, open) = occupied(1);
-            let ran = Ran::new();
+            let (pool, ran) = (one(1).build(), Ran::new());
+            let gate = hold(&pool);
             quietly(|| assert!(pool.serve(|| ()).is_ok()));
             let mut future = pool.awaitable().serve_async(ran.task());
             quietly(|| assert!(poll(&mut future, Waker::noop()).is_pending()));
-            let closer = beside(&pool, move |pool| drop(pool.shutdown(mode, Duration::ZERO)));
-            open.send(()).unwrap();
+            let closer = shut_down_beside(&pool, mode, Duration::ZERO);
+            gate.open();
             match block_on(future) {
                 Ok(handle) => {
                     let has_run = handle.join().is_ok();

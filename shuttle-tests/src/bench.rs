@@ -44,6 +44,18 @@ pub fn planned_panic() -> ! {
     resume_unwind(Box::new("planned"))
 }
 
+/// Once in `one_in` times, lets the OS refuse threads, at one of the rates. Sometimes lets a parked
+/// thread wake up without a cause.
+pub fn disturb_threads(dice: &mut Dice, one_in: u64, rates: &[u32]) {
+    let refuses = if dice.one_in(one_in) {
+        dice.of(rates)
+    } else {
+        0
+    };
+    let in_vain = if dice.one_in(6) { 8 } else { 0 };
+    model::set_options(|o| (o.refuse_one_in, o.spurious_one_in) = (refuses, in_vain));
+}
+
 /// The threads of a scenario.
 pub type Threads = Vec<model::JoinHandle<()>>;
 

@@ -2,7 +2,7 @@
 //! themselves.
 
 use crate::ledger::Fate;
-use crate::{planned_panic, step, ticks, Bench, Dice, Team, Ticket};
+use crate::{planned_panic, step, ticks, wait_until, Bench, Dice, Team, Ticket};
 use lazypool::model::{self, peek};
 use lazypool::{task, DeadlineError, Pool, Refusal, Refused, Submitter, WhenFull};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -128,9 +128,7 @@ impl Own {
             bench.act(None, &mut self.dice, self.depth - 1);
         }
         if (self.adds.has_deadline() || self.is_doomed) && self.dice.one_in(3) {
-            while !self.look() {
-                shuttle::thread::yield_now();
-            }
+            wait_until(|| self.look());
         }
         self.look();
         assert_eq!(task::slot(), slot);

@@ -1,8 +1,9 @@
 //! A group, whose figures must add up, and whose limit must hold.
 
-use crate::{Adds, Bench, Dice, Ticket};
-use lazypool::model::{judge_by, peek};
+use crate::{Adds, Bench, Dice, Threads, Ticket};
+use lazypool::model::{judge_by, peek, JoinHandle};
 use lazypool::{Group, Refusal};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -130,6 +131,36 @@ impl Team {
         }
         self.cancelled.store(true, Ordering::SeqCst);
         assert!(self.group.is_cancelled());
+    }
+
+    /// Spawns some threads that each make some calls. One call in four has nothing to do with the
+    /// group; `act` makes the others.
+    pub fn crowd(
+        self: &Arc<Self>,
+        bench: &Arc<Bench>,
+        dice: &mut Dice,
+        threads: RangeInclusive<u64>,
+        act: fn(&Arc<Bench>, &Self, &mut Dice),
+    ) -> Threads {
+        let its = Arc::clone(self);
+        bench.crowd(dice, threads, 1..=4, move |bench, dice| {
+            if dice.one_in(4) {
+                bench.act(None, dice, 0);
+            } else {
+                act(bench, &its, dice);
+            }
+        })
+    }
+
+    /// Once in two times, spawns a thread that cancels the group after fewer than `steps` steps.
+    pub fn maybe_cancel(
+        self: &Arc<Self>,
+        bench: &Arc<Bench>,
+        dice: &mut Dice,
+        steps: u64,
+    ) -> Option<JoinHandle<()>> {
+        let its = Arc::clone(self);
+        bench.maybe(dice, 2, steps, move |bench, dice| its.cancel(bench, dice))
     }
 
     /// Waits for the group's tasks for a while.

@@ -5,8 +5,23 @@ use crate::{planned_panic, step, ticks, Adds, Bench, Dice, Team, Ticket};
 use lazypool::{Awaitable, Handle, Refusal, ServeAsync, TaskError};
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+
+/// Lets others run until `is_over` holds.
+pub fn wait_until(mut is_over: impl FnMut() -> bool) {
+    while !is_over() {
+        shuttle::thread::yield_now();
+    }
+}
+
+/// Returns a flag, and a task that runs until the flag is set.
+pub fn gate() -> (Arc<AtomicBool>, impl FnOnce() + Send + 'static) {
+    let flag = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&flag);
+    (flag, move || wait_until(|| its.load(Ordering::SeqCst)))
+}
 
 /// A barrier: no thread goes on before all have arrived.
 #[derive(Debug)]

@@ -2,8 +2,10 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::Shutdown;
-use shuttle_tests::{explore, join_all, planned_panic, step, ticks, Adds, Bench, Dice};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use shuttle_tests::{
+    explore, gate, join_all, planned_panic, step, ticks, wait_until, Adds, Bench, Dice,
+};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -126,14 +128,8 @@ fn hooks() {
 fn cancelled_in_line() {
     explore("cancelled_in_line", |dice| {
         let bench = Bench::new(true, 1, 0, |b| b);
-        let back = Arc::new(AtomicBool::new(false));
-        let held = Arc::clone(&back);
-        let task = move || {
-            while !held.load(Ordering::SeqCst) {
-                shuttle::thread::yield_now();
-            }
-        };
-        bench.serve(Adds::NOTHING, task).expect("a new pool");
+        let (back, hold) = gate();
+        bench.serve(Adds::NOTHING, hold).expect("a new pool");
         let mut all = bench.crowd(dice, 1..=1, 1..=1, |bench, _| {
             bench.serve_small().expect("it waits");
         });
@@ -160,11 +156,7 @@ fn closed_in_line() {
         let missing = Arc::new(AtomicUsize::new(threads as usize));
         for _ in 0..workers {
             let missing = Arc::clone(&missing);
-            let task = move || {
-                while missing.load(Ordering::SeqCst) > 0 {
-                    shuttle::thread::yield_now();
-                }
-            };
+            let task = move || wait_until(|| missing.load(Ordering::SeqCst) == 0);
             bench.serve(Adds::NOTHING, task).expect("a worker for each");
         }
         let mut all = bench.crowd(dice, threads..=threads, 1..=1, move |bench, dice| {

@@ -6,7 +6,7 @@ use shuttle_tests::{explore, planned_panic, step, Adds, Bench, Dice, Team};
 use std::sync::Arc;
 
 /// Submits a task with a handle, and ends the handle in one of the possible ways.
-fn act(bench: &Bench, team: &Team, dice: &mut Dice) {
+fn act(bench: &Arc<Bench>, team: &Team, dice: &mut Dice) {
     let (steps, panics) = (dice.below(4), dice.one_in(6));
     let work = move || {
         for _ in 0..steps {
@@ -38,16 +38,8 @@ fn handles() {
         let (workers, queue) = (dice.between(1, 3), dice.below(5));
         let bench = Bench::new(true, workers, queue, |b| b);
         let team = Team::new(&bench, Adds::NOTHING, false);
-        let its = Arc::clone(&team);
-        let mut all = bench.crowd(dice, 2..=4, 1..=4, move |bench, dice| {
-            if dice.one_in(4) {
-                bench.act(None, dice, 0);
-            } else {
-                act(bench, &its, dice);
-            }
-        });
-        let its = Arc::clone(&team);
-        all.extend(bench.maybe(dice, 2, 60, move |bench, dice| its.cancel(bench, dice)));
+        let mut all = team.crowd(&bench, dice, 2..=4, act);
+        all.extend(team.maybe_cancel(&bench, dice, 60));
         all.extend(bench.maybe(dice, 4, 40, |bench, dice| bench.move_limit(dice)));
         all.extend(bench.maybe(dice, 4, 90, |bench, dice| bench.shut_down(dice)));
         bench.end(all, Some(&team));

@@ -21,6 +21,18 @@ fn steps(count: u64) {
     (0..count).for_each(|_| step());
 }
 
+/// Returns a task that arrives at each of the meetings, and then takes some steps.
+fn meets<const N: usize>(
+    meetings: [&Arc<Meeting>; N],
+    count: u64,
+) -> impl FnOnce() + Send + 'static {
+    let meetings = meetings.map(Arc::clone);
+    move || {
+        meetings.iter().for_each(|meeting| meeting.meet());
+        steps(count);
+    }
+}
+
 /// Returns a flag, and a task that takes some steps and then sets it.
 fn flag(count: u64) -> (Arc<AtomicBool>, impl FnOnce() + Send + 'static) {
     let flag = Arc::new(AtomicBool::new(false));
@@ -48,7 +60,8 @@ fn a_call_too_late_and_a_long_one() {
             let met = its.do_with_deadline(move || met.meet(), Duration::MAX);
             assert!(met.is_ok(), "space");
         });
-        // The task of a call that times out: its caller holds the oldest cell for a moment.
+        // These calls may time out in the queue. Then the caller takes its task out, and may hold
+        // the oldest cell for a moment.
         let (its, mut own) = (Arc::clone(&pool), dice.fork());
         let leaver = spawn(move || {
             for _ in 0..3 {
@@ -92,15 +105,9 @@ fn taken_by_an_abandoned_worker() {
     explore("taken_by_an_abandoned_worker", |dice| {
         let pool = pool_of_two(0, 8);
         let (group, all) = (pool.group(), Meeting::of(3));
-        let busy = |count| {
-            let met = Arc::clone(&all);
-            move || {
-                met.meet();
-                steps(count);
-            }
-        };
-        group.serve(busy(dice.below(300))).expect("a worker");
-        pool.serve(busy(dice.below(150))).expect("a worker");
+        let mut busy = |most| meets([&all], dice.below(most));
+        group.serve(busy(300)).expect("a worker");
+        pool.serve(busy(150)).expect("a worker");
         all.meet();
         let (ran, next) = flag(0);
         match dice.below(2) {
@@ -121,16 +128,9 @@ fn abandoned_by_turns() {
         let pool = pool_of_two(0, 8);
         let (one, two) = (pool.group(), pool.group());
         let (all, queued) = (Meeting::of(3), Meeting::of(3));
-        let busy = |count| {
-            let (met, then) = (Arc::clone(&all), Arc::clone(&queued));
-            move || {
-                met.meet();
-                then.meet();
-                steps(count);
-            }
-        };
-        one.serve(busy(dice.below(120))).expect("a worker");
-        pool.serve(busy(dice.below(120))).expect("a worker");
+        let [first, second] = [(), ()].map(|()| meets([&all, &queued], dice.below(120)));
+        one.serve(first).expect("a worker");
+        pool.serve(second).expect("a worker");
         all.meet();
         one.cancel();
         let (ran, wanted) = flag(dice.below(60));

@@ -4,9 +4,10 @@
 use lazypool::model::{peek, set_options, spawn};
 use lazypool::WhenFull;
 use shuttle_tests::{
-    await_space, block_on, explore, join_all, step, ticks, Adds, Bench, Dice, InLine, Team, Threads,
+    await_space, block_on, disturb_threads, explore, gate, join_all, step, ticks, wait_until, Adds,
+    Bench, Dice, InLine, Team, Threads,
 };
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// The numbers of the submissions that waited, in the order in which their tasks started.
@@ -39,9 +40,7 @@ fn join_line(
             }));
         }
         let joined = number as usize + 1;
-        while peek(|| bench.pool.stats().waiting) != Some(joined) {
-            shuttle::thread::yield_now();
-        }
+        wait_until(|| peek(|| bench.pool.stats().waiting) == Some(joined));
     }
     (threads, futures)
 }
@@ -53,13 +52,7 @@ fn join_line(
 fn in_order() {
     explore("in_order", |dice| {
         let bench = Bench::new(true, 1, 0, |b| b);
-        let go = Arc::new(AtomicBool::new(false));
-        let until = Arc::clone(&go);
-        let hold = move || {
-            while !until.load(Ordering::SeqCst) {
-                shuttle::thread::yield_now();
-            }
-        };
+        let (go, hold) = gate();
         bench.serve(Adds::NOTHING, hold).expect("a worker for it");
         let (started, waiting) = (Started::default(), dice.between(2, 5));
         let (mut all, futures) = join_line(&bench, waiting, &started, dice);
@@ -82,9 +75,7 @@ fn in_order() {
         dice.pause(30);
         go.store(true, Ordering::SeqCst);
         // Their turn comes, whether they are polled or not.
-        while bench.pool.stats().waiting > 0 {
-            shuttle::thread::yield_now();
-        }
+        wait_until(|| bench.pool.stats().waiting == 0);
         for mut waits in polled {
             let held = block_on(&mut waits, dice).expect("it waits as long as it takes");
             held.end(&bench, dice);
@@ -98,7 +89,8 @@ fn in_order() {
     });
 }
 
-/// Submits in one of the ways in which a submission waits, or must not wait.
+/// Makes one submission, in a way that the dice choose. Some ways wait for space, and others must
+/// not wait.
 fn act(bench: &Arc<Bench>, team: &Team, kept: &mut Vec<InLine>, dice: &mut Dice) {
     let a_while = WhenFull::BlockFor(ticks(dice.of(&[0, 1, 4, 20, 60])));
     let policy = dice.of(&[WhenFull::Refuse, WhenFull::Block, a_while]);
@@ -119,13 +111,7 @@ fn mixed_line() {
         let (workers, queue, idle) = (dice.between(1, 3), dice.of(&[0, 0, 1, 2]), dice.idle());
         let bench = Bench::new(true, workers, queue, |b| b.idle_timeout(idle));
         bench.expect_discards();
-        let refuses = if dice.one_in(3) {
-            dice.of(&[2, 3, 5])
-        } else {
-            0
-        };
-        let in_vain = if dice.one_in(6) { 8 } else { 0 };
-        set_options(|o| (o.refuse_one_in, o.spurious_one_in) = (refuses, in_vain));
+        disturb_threads(dice, 3, &[2, 3, 5]);
         let team = Team::limited(&bench, dice.below(4) as usize);
         let its = Arc::clone(&team);
         let mut all = bench.crowd(dice, 3..=5, 1..=1, move |bench, dice| {
@@ -141,8 +127,7 @@ fn mixed_line() {
                 }
             }
         });
-        let its = Arc::clone(&team);
-        all.extend(bench.maybe(dice, 2, 90, move |bench, dice| its.cancel(bench, dice)));
+        all.extend(team.maybe_cancel(&bench, dice, 90));
         all.extend(bench.maybe(dice, 2, 60, move |bench, dice| {
             bench.set_limit(1);
             dice.pause(60);

@@ -3,8 +3,8 @@
 
 use lazypool::model::spawn;
 use lazypool::{Group, Handle, Pool, Shutdown, TaskError};
-use shuttle_tests::{block_on, explore, join_all, step, ticks, Dice};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use shuttle_tests::{block_on, explore, gate, join_all, step, ticks, Dice};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -75,13 +75,7 @@ fn captures_that_wait() {
         let count = dice.between(2, 6) as usize;
         let pool = Pool::builder().max_workers(1).queue_capacity(count);
         let pool = pool.build().expect("good settings");
-        let go = Arc::new(AtomicBool::new(false));
-        let until = Arc::clone(&go);
-        let hold = move || {
-            while !until.load(Ordering::SeqCst) {
-                shuttle::thread::yield_now();
-            }
-        };
+        let (go, hold) = gate();
         pool.serve(hold).expect("a new pool");
         let shared = Arc::new(Shared {
             group: pool.group(),

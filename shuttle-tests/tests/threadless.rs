@@ -2,7 +2,7 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::set_options;
-use shuttle_tests::{explore, join_all, Bench};
+use shuttle_tests::{explore, join_all, wait_until, Bench};
 use std::time::Duration;
 
 /// Calls onto a pool without threads while threads are refused. The accepted tasks end without
@@ -20,9 +20,7 @@ fn no_threads() {
         if dice.one_in(2) {
             set_options(|o| o.refuse_one_in = 0);
             // The last closure is gone, but its worker may not be free yet.
-            while !bench.wait_small(Duration::MAX) {
-                shuttle::thread::yield_now();
-            }
+            wait_until(|| bench.wait_small(Duration::MAX));
         }
         bench.end(Vec::new(), None);
     });

@@ -2,7 +2,7 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::set_options;
-use shuttle_tests::{explore, join_all, ticks, Adds, Bench, Dice, Team};
+use shuttle_tests::{disturb_threads, explore, join_all, ticks, Adds, Bench, Dice, Team};
 use std::sync::Arc;
 
 /// Calls by any verb with any options, beside disturbances: a cancelled group, a changing limit, a
@@ -16,13 +16,7 @@ fn any_two() {
         let bench = Bench::new(dice.one_in(3), workers, queue, |b| {
             b.idle_timeout(idle).min_workers(min)
         });
-        let refuses = if dice.one_in(4) {
-            dice.of(&[1, 2, 3])
-        } else {
-            0
-        };
-        let in_vain = if dice.one_in(6) { 8 } else { 0 };
-        set_options(|o| (o.refuse_one_in, o.spurious_one_in) = (refuses, in_vain));
+        disturb_threads(dice, 4, &[1, 2, 3]);
         let team = Team::new(&bench, Adds::any(dice), true);
         let member = Arc::clone(&team);
         let mut all = bench.crowd(dice, 2..=4, 1..=3, move |bench, dice| {

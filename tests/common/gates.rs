@@ -20,7 +20,7 @@ pub fn builder(max: usize, queue: usize) -> Builder {
         .idle_timeout(Duration::MAX)
 }
 
-/// Serves as many tasks at the gate as the pool has room for.
+/// Submits as many tasks as the pool has room for. Each task waits at the gate.
 #[track_caller]
 pub fn burst(pool: &Pool, gate: &Gate) {
     for _ in 0..pool.max_workers() + pool.queue_capacity() {
