@@ -42,7 +42,7 @@ const ENDED: u64 = 1 << 32;
 
 /// Returns `left` with `step` added. A half that wraps does not change the other.
 fn plus(left: u64, step: u64) -> u64 {
-    (left / ENDED + step / ENDED) << 32 | left.wrapping_add(step) % ENDED
+    ((left / ENDED + step / ENDED) << 32) | (left.wrapping_add(step) % ENDED)
 }
 
 /// Returns how many tasks have entered and not left. Negative if `left` was read later than
@@ -263,12 +263,10 @@ impl Pending {
     fn leave_by(self, step: u64) {
         let members = self.0.as_ptr();
         // SAFETY: the group lives until the step below, and may be freed right after it. A
-        // reference to the whole group would still have to be valid then. References to atomic words
-        // need not be.
-        let (entered, counts) =
-            unsafe { (&raw const (*members).entered, &raw const (*members).counts) };
-        // SAFETY: as above.
-        let (entered, counts) = unsafe { (&*entered, &*counts) };
+        // reference to the whole group, or to padding, would still have to be valid then.
+        // References to atomic words alone need not be.
+        let (entered, counts): (&AtomicU64, &Counts) =
+            unsafe { (&(*members).entered, &(*members).counts) };
         let count = |left| {
             // Relaxed: an older value of `entered` only makes this thread take the lock in vain.
             let may = left & WATCHED == 0 || inside(entered.load(Ordering::Relaxed), left) > 1;
