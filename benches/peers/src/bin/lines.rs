@@ -127,7 +127,13 @@ fn join(queue: usize) -> f64 {
 
 fn serve() -> f64 {
     let pool = pool(STRETCH as usize);
-    measure(|i| assert!(pool.serve(move || drop(black_box([i; 3]))).is_ok()))
+    measure(|i| {
+        let captured = [i; 3];
+        let task = move || {
+            black_box(captured);
+        };
+        assert!(pool.serve(task).is_ok(), "the pool waits for room");
+    })
 }
 
 fn main() {
