@@ -6,24 +6,19 @@
 //! handle has been told of its end. A wait ends only when nothing is inside. A full group has space
 //! for the next task once a task is no longer pending.
 //!
-//! Submissions count the tasks that enter in one word, `entered`. The threads that end tasks count
-//! in another, `left`. So neither side takes a cache line from the other. The tasks inside are the
-//! difference. Both counts only grow. So if a thread reads `left`, then `entered`, and finds them
-//! equal, nothing was inside when it read `entered`.
-//!
 //! A wait ends if nothing was inside at one moment during it, even if the next task enters right
-//! afterwards. So while the group is *watched*, tasks enter under the lock only, and the last task
-//! inside leaves under the lock only. It adds one to `zeros` before it releases the lock. A waiter
-//! sleeps until `zeros` has changed.
+//! afterwards. So the last task inside leaves under the lock, and adds one to `zeros` before it
+//! releases the lock. A waiter reads `zeros` and then `tasks` under the same lock, and sleeps until
+//! `zeros` has changed.
 //!
 //! A task inside holds no reference count of its group. A count would cost each task two more steps
 //! on a word that submissions and workers share (`benches/NOTEBOOK.md`). An [`Owner`] keeps the
-//! group alive. If the last owner is dropped while a task is inside, it leaves its reference in the
-//! group, which is watched from then on. The last task inside takes that reference out.
+//! group alive. If the owner is dropped while a task is inside, the owner leaves its reference in
+//! the group. The last task inside takes that reference out.
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
-//! | G1 | a task ends: its work, then its count, then it is counted in `left` | a waiter or a cancel reads `left` |
+//! | G1 | a task ends: its work, then its count, then it stops being pending | a waiter or a cancel reads `tasks` |
 
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
@@ -32,38 +27,29 @@ use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// A flag in [`Members::entered`] and in [`Counts::left`]: the group is watched. Set while a thread
-/// waits, and while the group keeps a reference to itself. Changes under the lock of `rare` only.
-const WATCHED: u64 = 1;
-/// One task, in `entered`; and in the lower half of `left`, which counts tasks that have left.
-const TASK: u64 = 2;
-/// One task, in the upper half of `left`, which counts tasks that have ended.
+/// One unit of the lower half of [`Members::tasks`], which counts the tasks inside.
+const INSIDE: u64 = 1;
+/// One unit of the upper half, which counts the tasks inside that have ended.
 const ENDED: u64 = 1 << 32;
 
-/// Returns `left` with `step` added. A half that wraps does not change the other.
-fn plus(left: u64, step: u64) -> u64 {
-    ((left / ENDED + step / ENDED) << 32) | (left.wrapping_add(step) % ENDED)
+fn inside(tasks: u64) -> u64 {
+    tasks % ENDED
 }
 
-/// Returns how many tasks have entered and not left. Negative if `left` was read later than
-/// `entered`, and other tasks have entered and left in between.
-fn inside(entered: u64, left: u64) -> i64 {
-    // Drops the upper half of `left`. There are fewer than 2^30 tasks inside.
-    ((entered / TASK).wrapping_sub(left / TASK) << 33) as i64 >> 33
-}
-
-/// Returns how many tasks have entered and not ended. Negative as [`inside`] may be.
-fn pending(entered: u64, left: u64) -> i64 {
-    ((entered / TASK).wrapping_sub(left / ENDED) << 32) as i64 >> 32
+fn pending(tasks: u64) -> u64 {
+    inside(tasks) - tasks / ENDED
 }
 
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// The number of tasks that have ever entered, and [`WATCHED`]. Written by submissions.
-    entered: CachePadded<AtomicU64>,
-    counts: CachePadded<Counts>,
+    /// Two counts: how many tasks are inside ([`INSIDE`]), and how many of these tasks have ended
+    /// ([`ENDED`]). Written by submissions and by the threads that end tasks.
+    tasks: CachePadded<AtomicU64>,
+    /// The numbers of tasks that have ended, indexed by [`Ended`]. Written by the threads that end
+    /// tasks: workers, and threads that discard tasks.
+    ended: CachePadded<[AtomicU64; 3]>,
     /// The highest number of tasks that may be pending at once.
-    limit: i64,
+    limit: u64,
     cancelled: AtomicBool,
     /// The generation of the process that created the group.
     generation: u64,
@@ -75,16 +61,6 @@ pub(crate) struct Members {
     /// The queue positions of tasks of the group. Submissions add them. When the list is full,
     /// positions whose tasks have been popped are removed. A cancel takes the whole list.
     queued: CachePadded<Mutex<Vec<u64>>>,
-}
-
-/// The counts that the threads that end tasks write: workers, and threads that discard tasks. They
-/// are on one cache line, which such a thread then takes from another only once.
-#[derive(Debug, Default)]
-struct Counts {
-    /// The numbers of tasks that have ever left ([`TASK`]) and ended ([`ENDED`]), and [`WATCHED`].
-    left: AtomicU64,
-    /// The numbers of tasks that have ended, indexed by [`Ended`].
-    ended: [AtomicU64; 3],
 }
 
 /// The way in which a task has ended.
@@ -109,19 +85,15 @@ impl Ended {
 
 #[derive(Debug, Default)]
 struct Rare {
-    /// The number of owners besides the first one.
-    owners: usize,
-    /// The number of threads in [`Members::wait`].
-    waiting: usize,
-    /// The number of these threads that sleep until `zeros` changes.
+    /// The number of threads that sleep until `zeros` changes.
     sleeping: usize,
-    /// The last owner's reference, if that owner was dropped while a task was inside.
+    /// The owner's reference, if the owner was dropped while a task was inside.
     kept: Option<Arc<Members>>,
 }
 
 /// A reference through which tasks enter a group. Each group or scope has such a reference, and so
 /// does a future that waits for space for a task of a group.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Owner(Arc<Members>);
 
 /// A task's reference to its group. It is used up in one of three ways: by [`Pending::end`], by
@@ -138,9 +110,9 @@ impl Owner {
     /// positions before it allocates.
     pub(crate) fn new(limit: u64, queued: usize) -> Self {
         Self(Arc::new(Members {
-            entered: CachePadded::new(AtomicU64::new(0)),
-            counts: CachePadded::default(),
-            limit: i64::try_from(limit).unwrap_or(i64::MAX),
+            tasks: CachePadded::new(AtomicU64::new(0)),
+            ended: CachePadded::default(),
+            limit,
             cancelled: AtomicBool::new(false),
             generation: fork::generation(),
             zeros: CachePadded::new(AtomicU64::new(0)),
@@ -153,16 +125,15 @@ impl Owner {
     /// Counts a task as inside, before it is submitted. Returns `None` if the group is full.
     #[inline]
     pub(crate) fn enter(&self) -> Option<Pending> {
-        let is_full =
-            |entered| self.limit < i64::MAX && pending(entered, self.left()) >= self.limit;
-        let enter = |entered| (!is_full(entered)).then(|| entered.wrapping_add(TASK));
-        let unless_watched = |entered| enter(entered).filter(|_| entered & WATCHED == 0);
-        if let Err(entered) = self.raise_entered(unless_watched) {
-            if entered & WATCHED == 0 || is_full(entered) {
-                return None;
-            }
-            let _rare = lock(&self.rare);
-            self.raise_entered(enter).ok()?;
+        if self.limit == u64::MAX {
+            // ORDERING: P3: raised before the submission reads whether the group is cancelled.
+            self.tasks.fetch_add(INSIDE, Ordering::SeqCst);
+        } else {
+            let count = |tasks| (pending(tasks) < self.limit).then_some(tasks + INSIDE);
+            // ORDERING: P3: as above.
+            (self.tasks)
+                .fetch_update(Ordering::SeqCst, Ordering::Relaxed, count)
+                .ok()?;
         }
         // SAFETY: the task has just entered, and stays inside until a `Pending` of it is used up.
         Some(unsafe { Pending::of(&self.0) })
@@ -178,27 +149,17 @@ impl Deref for Owner {
     }
 }
 
-impl Clone for Owner {
-    fn clone(&self) -> Self {
-        lock(&self.rare).owners += 1;
-        Self(Arc::clone(&self.0))
-    }
-}
-
 impl Drop for Owner {
-    /// If this is the last owner and a task is inside, leaves this reference in the group, where
-    /// the last task inside drops it. Does nothing in a forked child, because no task ends there,
-    /// and because a thread that does not exist there may hold the lock.
+    /// If a task is inside, leaves this reference in the group, where the last task inside drops
+    /// it. Does nothing in a forked child, because no task ends there, and because a thread that
+    /// does not exist there may hold the lock.
     fn drop(&mut self) {
-        if self.generation != fork::generation() {
-            return;
-        }
-        let mut rare = lock(&self.rare);
-        if rare.owners > 0 {
-            rare.owners -= 1;
-        } else if self.watch() {
+        if self.is_any_inside() && self.generation == fork::generation() {
+            let mut rare = lock(&self.rare);
             // The last task leaves under this lock, so it cannot leave now.
-            rare.kept = Some(Arc::clone(&self.0));
+            if self.is_any_inside() {
+                rare.kept = Some(Arc::clone(&self.0));
+            }
         }
     }
 }
@@ -237,44 +198,38 @@ impl Pending {
         self.count(outcome);
         // ORDERING: G1: releases the work of this task to a thread that reads that nothing is
         // pending.
-        (self.members().counts.left).fetch_add(ENDED, Ordering::SeqCst);
+        self.members().tasks.fetch_add(ENDED, Ordering::SeqCst);
     }
 
     #[inline]
     fn count(&self, outcome: Ended) {
         // Relaxed: the step after which the task is no longer pending publishes this count.
-        self.members().counts.ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        self.members().ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes out a task that has ended. Called once the task's handle has the outcome. After that,
     /// a wait for the group may end.
     #[inline]
     pub(crate) fn told(self) {
-        self.leave_by(TASK);
+        self.leave_by(INSIDE + ENDED);
     }
 
     /// Takes out a task for which [`has_ended`](Self::has_ended) was not called.
     #[inline]
     pub(crate) fn leave(self) {
-        self.leave_by(TASK + ENDED);
+        self.leave_by(INSIDE);
     }
 
     #[inline]
     fn leave_by(self, step: u64) {
-        let members = self.0.as_ptr();
         // SAFETY: the group lives until the step below, and may be freed right after it. A
-        // reference to the whole group, or to padding, would still have to be valid then.
-        // References to atomic words alone need not be.
-        let (entered, counts): (&AtomicU64, &Counts) =
-            unsafe { (&(*members).entered, &(*members).counts) };
-        let count = |left| {
-            // Relaxed: an older value of `entered` only makes this thread take the lock in vain.
-            let may = left & WATCHED == 0 || inside(entered.load(Ordering::Relaxed), left) > 1;
-            may.then(|| plus(left, step))
-        };
+        // reference to the whole group would still have to be valid then. A reference to one atomic
+        // word need not be.
+        let tasks: &AtomicU64 = unsafe { &(*self.0.as_ptr()).tasks };
+        let count = |tasks| (inside(tasks) > 1).then(|| tasks - step);
         // ORDERING: G1: releases the work of this task to a waiter. Also acquires the work of tasks
         // that ended before, so that the waiter sees their work, too.
-        let left = (counts.left).fetch_update(Ordering::SeqCst, Ordering::Relaxed, count);
+        let left = tasks.fetch_update(Ordering::SeqCst, Ordering::Relaxed, count);
         if left.is_err() {
             self.leave_last(step);
         }
@@ -294,10 +249,8 @@ impl Pending {
             Arc::from_raw(members)
         };
         let mut rare = lock(&members.rare);
-        let leave = |left| Some(plus(left, step));
         // ORDERING: G1: as in `leave_by`.
-        let _ = (members.counts.left).fetch_update(Ordering::SeqCst, Ordering::Relaxed, leave);
-        if members.is_any_inside() {
+        if inside(members.tasks.fetch_sub(step, Ordering::SeqCst)) > 1 {
             return;
         }
         // ORDERING: G1: releases the work of all ended tasks.
@@ -307,75 +260,38 @@ impl Pending {
         }
         // `members` keeps the group alive, so nothing is freed under the lock.
         rare.kept = None;
-        members.unwatch(&rare);
     }
 }
 
 impl Members {
     /// Returns how many tasks have not ended.
     pub(crate) fn pending(&self) -> u64 {
-        let left = self.left();
-        pending(self.entered(), left) as u64
+        pending(self.tasks())
     }
 
-    /// Returns `false` if at one moment of this call nothing was inside.
     fn is_any_inside(&self) -> bool {
-        let left = self.left();
-        inside(self.entered(), left) > 0
+        inside(self.tasks()) > 0
     }
 
-    fn raise_entered(&self, to: impl Fn(u64) -> Option<u64>) -> Result<u64, u64> {
-        // ORDERING: P3: raised before the submission reads whether the group is cancelled.
-        (self.entered).fetch_update(Ordering::SeqCst, Ordering::Relaxed, to)
-    }
-
-    fn left(&self) -> u64 {
+    fn tasks(&self) -> u64 {
         // ORDERING: G1, P3: acquires the work of ended tasks. A cancel sets its flag before this.
-        self.counts.left.load(Ordering::SeqCst)
-    }
-
-    /// Returns `entered`. The caller has read `left` before.
-    fn entered(&self) -> u64 {
-        // ORDERING: P3: a cancel sets its flag before this.
-        self.entered.load(Ordering::SeqCst)
-    }
-
-    /// Begins to watch the group. Returns `false` if nothing is inside. The caller holds the lock of
-    /// `rare`.
-    fn watch(&self) -> bool {
-        // ORDERING: G1: a task that enters or leaves sees the flag, or is counted below.
-        self.entered.fetch_or(WATCHED, Ordering::SeqCst);
-        // ORDERING: G1: as above.
-        self.counts.left.fetch_or(WATCHED, Ordering::SeqCst);
-        self.is_any_inside()
-    }
-
-    /// Ends the watch if no thread waits and the group keeps no reference to itself.
-    fn unwatch(&self, rare: &Rare) {
-        if rare.waiting == 0 && rare.kept.is_none() {
-            // Relaxed: a thread that still sees the flag takes the lock in vain.
-            self.entered.fetch_and(!WATCHED, Ordering::Relaxed);
-            // Relaxed: as above.
-            self.counts.left.fetch_and(!WATCHED, Ordering::Relaxed);
-        }
+        self.tasks.load(Ordering::SeqCst)
     }
 
     /// Returns how many tasks have ended in this way.
     pub(crate) fn ended(&self, outcome: Ended) -> u64 {
         // Relaxed: a statistic, which publishes nothing.
-        self.counts.ended[outcome as usize].load(Ordering::Relaxed)
+        self.ended[outcome as usize].load(Ordering::Relaxed)
     }
 
     /// Waits until there has been one moment during this call at which nothing was inside. Returns
     /// `false` if the deadline passes first.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
-        let mut rare = lock(&self.rare);
+        let rare = lock(&self.rare);
         let before = self.zeros();
-        if !self.watch() {
-            self.unwatch(&rare);
+        if !self.is_any_inside() {
             return true;
         }
-        rare.waiting += 1;
         drop(rare);
         let mut spin = BoundedSpin::new(parallel, false);
         while self.zeros() == before && spin.step() != Step::Spent {}
@@ -391,8 +307,6 @@ impl Members {
             ended = self.zeros() != before;
         }
         rare.sleeping -= 1;
-        rare.waiting -= 1;
-        self.unwatch(&rare);
         ended
     }
 
