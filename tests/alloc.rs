@@ -90,12 +90,12 @@ fn count(pool: &Pool, turns: u64, mut op: impl FnMut()) -> (u64, u64) {
     all_come_by(pool);
     let before = so_far();
     (0..turns).for_each(|_| op());
-    rest(pool);
+    all_come_by(pool);
     since(before)
 }
 
-/// Runs one task on every worker. By then each worker has released the group and scope of its
-/// earlier tasks, which may be freed only after the task has been counted.
+/// Runs one task on every worker. By then each worker has released the node, the group and the scope
+/// of its earlier tasks, which may be freed only after the task has been counted.
 fn all_come_by(pool: &Pool) {
     static CAME: AtomicUsize = AtomicUsize::new(0);
     rest(pool);
