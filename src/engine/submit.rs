@@ -3,6 +3,7 @@
 use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
+use crate::parts::members::Ended;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
 use crate::work::observe::Submitted;
@@ -29,7 +30,7 @@ pub(crate) fn submit<S: Stored, J: Job>(
         // SAFETY: the task was made above, of these types.
         let (stored, job) = unsafe { task.into_parts::<S, J>() };
         if let Some(pending) = stored.into_pending() {
-            pending.leave();
+            pending.end(Ended::Refused);
         }
         (job, why.into_refusal())
     })

@@ -17,15 +17,14 @@
 //! word. Such a worker looks at the queue once, after it has published that it is idle.
 //!
 //! In a pool that is closed or over its limit, a worker does not go idle after a task. It searches,
-//! and checks whether it has to end. A worker that is about to sleep also checks whether it has to
-//! end.
+//! and checks whether it has to end. So does a worker that is about to sleep.
 
 use super::core::{Core, Registry};
 use crate::parts::backoff::{AdaptiveSpin, Backoff};
 use crate::parts::completion::{mailbox_id, queue_id};
 use crate::parts::in_flight::{AWAKE, NOTIFIED};
 use crate::parts::members::Ended;
-use crate::parts::queue::{Popped, Queue};
+use crate::parts::queue::Popped;
 use crate::parts::slot::{Order, Slot, State};
 use crate::sync::{fork, lock, now, Arc, MutexGuard};
 use crate::work::context::Ctx;
@@ -161,6 +160,7 @@ impl Worker<'_> {
         self.stop_watching();
         while let Some(id) = task_id.take() {
             self.ctx.task_id.set(id);
+            let is_offered = now.as_ref().is_some_and(Task::is_offered);
             Task::run_in(now, self.ctx, &mut |ended| {
                 task_id = self.find_next(after, watch);
                 self.count(ended);
@@ -172,6 +172,9 @@ impl Worker<'_> {
                 self.defer_serving_line();
             } else if !self.searches_next.get() {
                 self.serve_line_while_idle();
+            }
+            if is_offered {
+                self.spin.is_awaited();
             }
             watch = true;
             std::mem::swap(&mut now, &mut after);
@@ -342,7 +345,7 @@ impl Worker<'_> {
         let mut backoff = Backoff::default();
         loop {
             let stop = || self.core.env.is_closed_or_over_limit();
-            if let Some(next) = self.spin.look_for(|| self.look(), stop) {
+            if let Some(next) = self.spin.look_for(|lead| self.look(lead), stop) {
                 return next;
             }
             if self.watches.replace(false) {
@@ -371,16 +374,17 @@ impl Worker<'_> {
     }
 
     /// Returns the next step if there is an order, or if this worker watches the queue and a task
-    /// is there. Otherwise returns `None`.
+    /// is there. Otherwise returns `None`. If `lead` is set, a few tasks are not enough.
     #[inline(always)]
-    fn look(&self) -> Option<Next> {
+    fn look(&self, lead: bool) -> Option<Next> {
         // SAFETY: this thread is the slot's worker. It has no task, because it is new or has
         // published that it is idle.
         if let Some(order) = unsafe { self.it.poll_order() } {
             return Some(Next::Ordered(order));
         }
-        let is_next_there = || self.core.queue.as_ref().is_some_and(Queue::is_next_there);
-        (self.watches.get() && is_next_there() && self.claim_own_slot()).then_some(Next::Search)
+        let queue = self.core.queue.as_ref().filter(|_| self.watches.get());
+        let is_there = queue.is_some_and(|queue| queue.is_filled_after(lead));
+        (is_there && self.claim_own_slot()).then_some(Next::Search)
     }
 
     // ---- the end ------------------------------------------------------------------

@@ -85,7 +85,7 @@ impl Members {
 impl Member {
     /// Takes the task out of the group, because its submission is refused.
     pub fn refuse(self) {
-        self.0.leave();
+        self.0.end(Ended::Refused);
     }
 
     /// Counts the task as completed.

@@ -41,10 +41,10 @@ fn a_long_spin_yields_at_once_and_again_after_each_length_of_a_plain_spin() {
 fn an_immediate_find_uses_up_no_long_spin() {
     let adaptive = AdaptiveSpin::new(true);
     adaptive.slept(SOON);
-    assert_eq!(adaptive.look_for(|| Some(1), || false), Some(1));
+    assert_eq!(adaptive.look_for(|_| Some(1), || false), Some(1));
     assert!(is_long(&adaptive), "the thread had slept");
     let mut looks = 0;
-    let third = || {
+    let third = |_| {
         looks += 1;
         (looks == 3).then_some(3)
     };
@@ -56,7 +56,7 @@ fn an_immediate_find_uses_up_no_long_spin() {
 fn a_wait_ends_with_its_spin_or_when_told() {
     let adaptive = AdaptiveSpin::new(true);
     let looks = Cell::new(0_u32);
-    let in_vain = || {
+    let in_vain = |_| {
         looks.set(looks.get() + 1);
         None::<()>
     };
@@ -74,7 +74,7 @@ fn a_wait_ends_with_its_spin_or_when_told() {
 fn after_three_spins_in_vain_only_a_long_one_finds_something() {
     let adaptive = AdaptiveSpin::new(true);
     let looks = Cell::new(0_u32);
-    let in_vain = || {
+    let in_vain = |_| {
         looks.set(looks.get() + 1);
         None::<()>
     };
@@ -100,7 +100,7 @@ fn after_three_spins_in_vain_only_a_long_one_finds_something() {
 fn after_several_tasks_in_a_row_spins_come_back_and_offer_the_core_early() {
     let adaptive = AdaptiveSpin::new(true);
     let looks = Cell::new(0_u32);
-    let in_vain = || {
+    let in_vain = |_| {
         looks.set(looks.get() + 1);
         None::<()>
     };
@@ -119,6 +119,26 @@ fn after_several_tasks_in_a_row_spins_come_back_and_offer_the_core_early() {
         assert_eq!(adaptive.look_for(in_vain, || false), None);
         assert_eq!(looks.take(), expected);
     }
+}
+
+#[test]
+fn after_several_tasks_that_nobody_waits_for_the_next_ones_get_ahead_once() {
+    let adaptive = AdaptiveSpin::new(true);
+    let patient = || {
+        let mut looks = 0;
+        let look = |lead| {
+            looks += u32::from(lead);
+            None::<()>
+        };
+        assert_eq!(adaptive.look_for(look, || false), None);
+        looks
+    };
+    assert_eq!(patient(), 0);
+    adaptive.ran_several();
+    assert_eq!((patient(), patient()), (LEADS, 0));
+    adaptive.ran_several();
+    adaptive.is_awaited();
+    assert_eq!(patient(), 0);
 }
 
 #[test]

@@ -6,19 +6,25 @@
 //! handle has been told of its end. A wait ends only when nothing is inside. A full group has space
 //! for the next task once a task is no longer pending.
 //!
+//! Submissions count the tasks that enter in one word, `entered`. The threads that end tasks count in
+//! another, `left`. So neither side takes a cache line from the other. The tasks inside are the
+//! difference.
+//!
 //! A wait ends if nothing was inside at one moment during it, even if the next task enters right
-//! afterwards. So the last task inside leaves under the lock, and adds one to `zeros` before it
-//! releases the lock. A waiter reads `zeros` and then `tasks` under the same lock, and sleeps until
-//! `zeros` has changed.
+//! afterwards. So a thread that begins to wait sets [`WATCHED`] in `left`, under the lock. While the
+//! flag is set, a thread that takes a task out first reads `entered`. If the task is the last one
+//! inside, the thread takes it out under the lock, clears the flag, and adds one to `zeros`. A waiter
+//! sleeps until `zeros` has changed. (A task that enters between that reading and the step counts as
+//! the next task. The last one had ended before the reading.)
 //!
 //! A task inside holds no reference count of its group. A count would cost each task two more steps
 //! on a word that submissions and workers share (`benches/NOTEBOOK.md`). An [`Owner`] keeps the
-//! group alive. If the owner is dropped while a task is inside, the owner leaves its reference in
-//! the group. The last task inside takes that reference out.
+//! group alive. If an owner is dropped while a task is inside, it sets the flag, and leaves its
+//! reference in the group. The last task inside takes that reference out.
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
-//! | G1 | a task ends: its work, then its count, then it stops being pending | a waiter or a cancel reads `tasks` |
+//! | G1 | a task ends: its work, then its count, then it stops being pending | a waiter or a cancel reads `left`, then `entered` |
 
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
@@ -27,34 +33,40 @@ use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// One unit of the lower half of [`Members::tasks`], which counts the tasks inside.
-const INSIDE: u64 = 1;
-/// One unit of the upper half, which counts the tasks inside that have ended.
-const ENDED: u64 = 1 << 32;
+/// A flag in [`Members::left`]: the last task inside must leave under the lock.
+const WATCHED: u64 = 1;
+/// One unit of the middle of `left`, which counts the tasks that have ended and are still inside.
+/// Each is in the hands of a thread, so there are fewer than 2^23.
+const ENDED: u64 = 2;
+/// One unit of the upper 40 bits of `left`, which count the tasks that have left, and wrap.
+const LEFT: u64 = 1 << 24;
 
-fn inside(tasks: u64) -> u64 {
-    tasks % ENDED
+/// Returns how many tasks had entered and not left. Less than zero if `entered` was read first, and
+/// other tasks entered and left before `left` was read.
+fn inside(entered: u64, left: u64) -> i64 {
+    let unused = LEFT.trailing_zeros();
+    (entered.wrapping_sub(left / LEFT) << unused) as i64 >> unused
 }
 
-fn pending(tasks: u64) -> u64 {
-    inside(tasks) - tasks / ENDED
+/// Returns how many tasks had entered and not ended.
+fn pending(entered: u64, left: u64) -> i64 {
+    inside(entered, left) - (left % LEFT / ENDED) as i64
 }
 
 #[derive(Debug)]
 pub(crate) struct Members {
-    /// Two counts: how many tasks are inside ([`INSIDE`]), and how many of these tasks have ended
-    /// ([`ENDED`]). Written by submissions and by the threads that end tasks.
-    tasks: CachePadded<AtomicU64>,
-    /// The numbers of tasks that have ended, indexed by [`Ended`]. Written by the threads that end
-    /// tasks: workers, and threads that discard tasks.
-    ended: CachePadded<[AtomicU64; 3]>,
+    /// The number of tasks that have ever entered. Written by submissions only.
+    entered: CachePadded<AtomicU64>,
+    /// Two counts, [`LEFT`] and [`ENDED`], and the flag [`WATCHED`]. Written by the threads that end
+    /// tasks: workers, and threads that discard or refuse tasks. The flag is set under the lock.
+    left: CachePadded<AtomicU64>,
     /// The highest number of tasks that may be pending at once.
-    limit: u64,
+    limit: i64,
     cancelled: AtomicBool,
     /// The generation of the process that created the group.
     generation: u64,
-    /// How often the last task inside has left. Written only under the lock of `rare`. It has a
-    /// cache line of its own because waiters spin on it.
+    /// How often the last task inside has left while the group was watched. Written only under the
+    /// lock of `rare`. It has a cache line of its own because waiters spin on it.
     zeros: CachePadded<AtomicU64>,
     rare: Mutex<Rare>,
     all_ended: Condvar,
@@ -68,8 +80,10 @@ pub(crate) struct Members {
 pub(crate) enum Ended {
     Completed,
     Panicked,
-    /// The task never ran.
+    /// The task was accepted, and never ran.
     Discarded,
+    /// The task was not accepted.
+    Refused,
 }
 
 impl Ended {
@@ -85,6 +99,9 @@ impl Ended {
 
 #[derive(Debug, Default)]
 struct Rare {
+    /// The numbers of tasks that have ended, indexed by [`Ended`], without those that completed.
+    /// Each is counted here and in `left` under one lock, so all others that have ended completed.
+    ended: [u64; 4],
     /// The number of threads that sleep until `zeros` changes.
     sleeping: usize,
     /// The owner's reference, if the owner was dropped while a task was inside.
@@ -96,8 +113,8 @@ struct Rare {
 #[derive(Debug, Clone)]
 pub(crate) struct Owner(Arc<Members>);
 
-/// A task's reference to its group. It is used up in one of three ways: by [`Pending::end`], by
-/// [`Pending::has_ended`] and then [`Pending::told`], or by [`Pending::leave`].
+/// A task's reference to its group. It is used up by [`Pending::end`],
+/// or by [`Pending::has_ended`] and then [`Pending::told`].
 #[derive(Debug)]
 pub(crate) struct Pending(NonNull<Members>);
 
@@ -110,12 +127,12 @@ impl Owner {
     /// positions before it allocates.
     pub(crate) fn new(limit: u64, queued: usize) -> Self {
         Self(Arc::new(Members {
-            tasks: CachePadded::new(AtomicU64::new(0)),
-            ended: CachePadded::default(),
-            limit,
+            entered: CachePadded::default(),
+            left: CachePadded::default(),
+            limit: i64::try_from(limit).unwrap_or(i64::MAX),
             cancelled: AtomicBool::new(false),
             generation: fork::generation(),
-            zeros: CachePadded::new(AtomicU64::new(0)),
+            zeros: CachePadded::default(),
             rare: Mutex::default(),
             all_ended: Condvar::new(),
             queued: CachePadded::new(Mutex::new(Vec::with_capacity(queued))),
@@ -125,14 +142,16 @@ impl Owner {
     /// Counts a task as inside, before it is submitted. Returns `None` if the group is full.
     #[inline]
     pub(crate) fn enter(&self) -> Option<Pending> {
-        if self.limit == u64::MAX {
+        if self.limit == i64::MAX {
             // ORDERING: P3: raised before the submission reads whether the group is cancelled.
-            self.tasks.fetch_add(INSIDE, Ordering::SeqCst);
+            self.entered.fetch_add(1, Ordering::SeqCst);
         } else {
-            let count = |tasks| (pending(tasks) < self.limit).then_some(tasks + INSIDE);
-            // ORDERING: P3: as above.
-            (self.tasks)
-                .fetch_update(Ordering::SeqCst, Ordering::Relaxed, count)
+            // Other tasks may enter and leave between the two readings. Then this thread finds too
+            // few tasks, and the exchange fails.
+            let next = |entered| (pending(entered, self.left()) < self.limit).then(|| entered + 1);
+            // ORDERING: P3: as above. The first reading comes before that of `left`.
+            (self.entered)
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next)
                 .ok()?;
         }
         // SAFETY: the task has just entered, and stays inside until a `Pending` of it is used up.
@@ -156,8 +175,8 @@ impl Drop for Owner {
     fn drop(&mut self) {
         if self.is_any_inside() && self.generation == fork::generation() {
             let mut rare = lock(&self.rare);
-            // The last task leaves under this lock, so it cannot leave now.
-            if self.is_any_inside() {
+            // If a task is inside now, the last one leaves under this lock, so not yet.
+            if self.watch() {
                 rare.kept = Some(Arc::clone(&self.0));
             }
         }
@@ -183,64 +202,67 @@ impl Pending {
         unsafe { self.0.as_ref() }
     }
 
-    /// Counts a task that has ended and has no handle, and takes it out. After that, a wait for the
-    /// group may end.
+    /// Counts a task that has ended and has no handle, or that was refused, and takes it out. After
+    /// that, a wait for the group may end.
     #[inline]
     pub(crate) fn end(self, outcome: Ended) {
-        self.count(outcome);
-        self.leave();
+        if outcome == Ended::Completed {
+            self.leave(LEFT);
+        } else {
+            self.leave_locked(LEFT, outcome);
+        }
     }
 
     /// Counts a task that has ended. It is no longer pending, and stays inside until
     /// [`told`](Self::told).
     #[inline]
     pub(crate) fn has_ended(&self, outcome: Ended) {
-        self.count(outcome);
+        let members = self.members();
+        let rare = (outcome != Ended::Completed).then(|| lock(&members.rare));
         // ORDERING: G1: releases the work of this task to a thread that reads that nothing is
         // pending.
-        self.members().tasks.fetch_add(ENDED, Ordering::SeqCst);
-    }
-
-    #[inline]
-    fn count(&self, outcome: Ended) {
-        // Relaxed: the step after which the task is no longer pending publishes this count.
-        self.members().ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        members.left.fetch_add(ENDED, Ordering::SeqCst);
+        if let Some(mut rare) = rare {
+            rare.ended[outcome as usize] += 1;
+        }
     }
 
     /// Takes out a task that has ended. Called once the task's handle has the outcome. After that,
     /// a wait for the group may end.
     #[inline]
     pub(crate) fn told(self) {
-        self.leave_by(INSIDE + ENDED);
+        self.leave(LEFT - ENDED);
     }
 
-    /// Takes out a task for which [`has_ended`](Self::has_ended) was not called.
+    /// Takes the task out by adding `step` to `left`.
     #[inline]
-    pub(crate) fn leave(self) {
-        self.leave_by(INSIDE);
-    }
-
-    #[inline]
-    fn leave_by(self, step: u64) {
+    fn leave(self, step: u64) {
+        let group = self.0.as_ptr();
         // SAFETY: the group lives until the step below, and may be freed right after it. A
-        // reference to the whole group would still have to be valid then. A reference to one atomic
-        // word need not be.
-        let tasks: &AtomicU64 = unsafe { &(*self.0.as_ptr()).tasks };
-        let count = |tasks| (inside(tasks) > 1).then(|| tasks - step);
+        // reference to the whole group would still have to be valid then. References to two atomic
+        // words need not be.
+        let (entered, left): (&AtomicU64, &AtomicU64) =
+            unsafe { (&(*group).entered, &(*group).left) };
+        let next = |seen: u64| {
+            // ORDERING: G1: read after `left`. If `left` has not changed at the step, the
+            // difference was exact at this reading.
+            let may = seen & WATCHED == 0 || inside(entered.load(Ordering::SeqCst), seen) > 1;
+            may.then(|| seen.wrapping_add(step))
+        };
         // ORDERING: G1: releases the work of this task to a waiter. Also acquires the work of tasks
         // that ended before, so that the waiter sees their work, too.
-        let left = tasks.fetch_update(Ordering::SeqCst, Ordering::Relaxed, count);
+        let left = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
         if left.is_err() {
-            self.leave_last(step);
+            self.leave_locked(step, Ended::Completed);
         }
     }
 
-    /// Takes out a task that may be the last one inside. If it is, adds one to `zeros`. This thread
-    /// holds the lock for both steps. Without the lock, a new task could enter and a waiter could
+    /// Counts the task and takes it out, under the lock. If it is the last one inside, clears the
+    /// flag and adds one to `zeros`. Without the lock, a new task could enter and a waiter could
     /// begin its wait between the two steps. The addition would then end the wait, although the new
     /// task has been inside since the wait began.
     #[inline(never)]
-    fn leave_last(self, step: u64) {
+    fn leave_locked(self, step: u64, outcome: Ended) {
         let members = self.0.as_ptr().cast_const();
         // SAFETY: the pointer comes from an `Arc` (`enter`), and the group lives while the task is
         // inside. The reference made here keeps the group alive until the lock is free again.
@@ -249,39 +271,74 @@ impl Pending {
             Arc::from_raw(members)
         };
         let mut rare = lock(&members.rare);
-        // ORDERING: G1: as in `leave_by`.
-        if inside(members.tasks.fetch_sub(step, Ordering::SeqCst)) > 1 {
-            return;
+        rare.ended[outcome as usize] += 1;
+        let mut is_last = false;
+        let next = |seen: u64| {
+            is_last = inside(members.entered(), seen) == 1;
+            let next = seen.wrapping_add(step);
+            Some(if is_last { next & !WATCHED } else { next })
+        };
+        // ORDERING: G1: as in `leave`.
+        let _ = (members.left).fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        if is_last {
+            // ORDERING: G1: releases the work of all ended tasks.
+            members.zeros.fetch_add(1, Ordering::Release);
+            if rare.sleeping > 0 {
+                members.all_ended.notify_all();
+            }
+            // `members` keeps the group alive, so nothing is freed under the lock.
+            rare.kept = None;
         }
-        // ORDERING: G1: releases the work of all ended tasks.
-        members.zeros.fetch_add(1, Ordering::Release);
-        if rare.sleeping > 0 {
-            members.all_ended.notify_all();
-        }
-        // `members` keeps the group alive, so nothing is freed under the lock.
-        rare.kept = None;
     }
 }
 
 impl Members {
     /// Returns how many tasks have not ended.
     pub(crate) fn pending(&self) -> u64 {
-        pending(self.tasks())
+        let (entered, left) = self.counts();
+        pending(entered, left) as u64
     }
 
     fn is_any_inside(&self) -> bool {
-        inside(self.tasks()) > 0
+        let (entered, left) = self.counts();
+        inside(entered, left) > 0
     }
 
-    fn tasks(&self) -> u64 {
+    /// Returns the values that `entered` and `left` had at one moment.
+    fn counts(&self) -> (u64, u64) {
+        loop {
+            let (left, entered) = (self.left(), self.entered());
+            if self.left() == left {
+                return (entered, left);
+            }
+        }
+    }
+
+    fn entered(&self) -> u64 {
+        // ORDERING: P3: a cancel sets its flag before this.
+        self.entered.load(Ordering::SeqCst)
+    }
+
+    fn left(&self) -> u64 {
         // ORDERING: G1, P3: acquires the work of ended tasks. A cancel sets its flag before this.
-        self.tasks.load(Ordering::SeqCst)
+        self.left.load(Ordering::SeqCst)
+    }
+
+    /// Begins to watch the group. Returns `false` if nothing is inside. The caller holds the lock.
+    fn watch(&self) -> bool {
+        // ORDERING: G1: a task that leaves later sees the flag.
+        self.left.fetch_or(WATCHED, Ordering::SeqCst);
+        self.is_any_inside()
     }
 
     /// Returns how many tasks have ended in this way.
     pub(crate) fn ended(&self, outcome: Ended) -> u64 {
-        // Relaxed: a statistic, which publishes nothing.
-        self.ended[outcome as usize].load(Ordering::Relaxed)
+        let rare = lock(&self.rare);
+        if outcome != Ended::Completed {
+            return rare.ended[outcome as usize];
+        }
+        let (entered, left) = self.counts();
+        entered - pending(entered, left) as u64 - rare.ended[1..].iter().sum::<u64>()
     }
 
     /// Waits until there has been one moment during this call at which nothing was inside. Returns
@@ -289,7 +346,7 @@ impl Members {
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
         let rare = lock(&self.rare);
         let before = self.zeros();
-        if !self.is_any_inside() {
+        if !self.watch() {
             return true;
         }
         drop(rare);

@@ -15,7 +15,7 @@ fn a_wait_ends_once_nothing_is_pending() {
     let (first, second) = (members.enter().unwrap(), members.enter().unwrap());
     first.end(Ended::Completed);
     assert_eq!((members.pending(), waits(&members)), (1, false));
-    second.leave();
+    second.end(Ended::Refused);
     assert_eq!((members.pending(), waits(&members)), (0, true));
     assert_eq!(members.ended(Ended::Completed), 1, "one was refused");
 }
@@ -33,14 +33,14 @@ fn a_wait_ends_although_the_next_task_enters_at_once() {
             // This thread holds the lock, so a waiter sees these steps as one: the last task
             // leaves, and the next one enters.
             let rare = lock(&members.rare);
-            members.tasks.fetch_sub(INSIDE, Ordering::SeqCst);
+            members.left.fetch_add(LEFT, Ordering::SeqCst);
             members.zeros.fetch_add(1, Ordering::SeqCst);
-            members.tasks.fetch_add(INSIDE, Ordering::SeqCst);
+            members.entered.fetch_add(1, Ordering::SeqCst);
             members.all_ended.notify_all();
             drop(rare);
             assert!(waiter.join().unwrap());
         });
-        task.leave();
+        task.end(Ended::Refused);
     }
 }
 

@@ -347,13 +347,16 @@ impl<T> Queue<T> {
         skipped
     }
 
-    /// Returns `true` if the oldest cell is filled. Reads the cell's stamp, which a push writes
-    /// last, and not `tail`, whose cache line the next push needs.
+    /// Returns `true` if the oldest cell is filled or, with `lead`, the cell a sixteenth of the
+    /// capacity after it. Reads no `tail`, whose cache line the next push needs.
     #[inline]
-    pub(crate) fn is_next_there(&self) -> bool {
+    pub(crate) fn is_filled_after(&self, lead: bool) -> bool {
+        let lead = if lead { self.capacity / 16 } else { 0 };
         // Relaxed: a hint; `try_pop` looks again.
-        let head = self.head.load(Ordering::Relaxed);
-        let at = self.at(head);
+        let at = self.at(self
+            .head
+            .load(Ordering::Relaxed)
+            .wrapping_add(lead & !FLAGS));
         at.is_filled(at.cell.stamp.load(Ordering::Relaxed))
     }
 
@@ -487,13 +490,9 @@ const _: () = assert!(std::mem::size_of::<cell::Cell<[u64; 7]>>() == 64);
 /// Returns the legal steps, to be compared with the protocol page.
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 pub(crate) fn legal_steps() -> impl Iterator<Item = (CellState, CellState)> {
-    let states = [
-        CellState::Empty,
-        CellState::Full,
-        CellState::Held,
-        CellState::Dead,
-    ];
-    (states.into_iter()).flat_map(|from| from.next().iter().map(move |to| (from, *to)))
+    use CellState::{Dead, Empty, Full, Held};
+    let steps = |from: CellState| from.next().iter().map(move |to| (from, *to));
+    [Empty, Full, Held, Dead].into_iter().flat_map(steps)
 }
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]

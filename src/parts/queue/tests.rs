@@ -91,7 +91,7 @@ fn room_is_where_a_push_finds_it_and_ample_where_several_do() {
             assert!(queue.room().is_some(), "{id} of {capacity}");
             assert_eq!(queue.has_ample_room(), capacity - id >= ample);
             push(&queue, id).unwrap();
-            assert!(!queue.is_empty() && queue.is_next_there());
+            assert!(!queue.is_empty() && queue.is_filled_after(false));
         }
         assert!(queue.room().is_none() && !queue.has_ample_room());
         for popped in 1..=capacity {
@@ -100,7 +100,19 @@ fn room_is_where_a_push_finds_it_and_ample_where_several_do() {
             assert!(queue.room().is_some(), "{popped} popped");
             assert_eq!(queue.has_ample_room(), popped >= ample);
         }
-        assert!(queue.is_empty() && !queue.is_next_there());
+        assert!(queue.is_empty() && !queue.is_filled_after(false));
+    }
+}
+
+#[test]
+fn a_lead_is_a_sixteenth_of_the_capacity() {
+    for (capacity, lead) in [(1, 0), (8, 0), (16, 1), (100, 6), (1024, 64)] {
+        let queue = awake(capacity);
+        for id in 0..capacity {
+            assert_eq!(queue.is_filled_after(true), id > lead, "{id} of {capacity}");
+            push(&queue, id).unwrap();
+        }
+        assert!(queue.is_filled_after(true));
     }
 }
 
@@ -113,7 +125,7 @@ fn a_pop_reports_a_half_done_step_and_does_not_wait() {
     let mut place = None;
     assert_eq!(queue.try_pop(&mut place), Popped::InProgress);
     assert_eq!(queue.try_pop_ready(&mut place), None);
-    assert!(!queue.is_empty() && !queue.is_next_there());
+    assert!(!queue.is_empty() && !queue.is_filled_after(false));
     // SAFETY: `tail` has moved past this position, and no other thread has the queue.
     unsafe { queue.at(0).fill(&mut Some(item(7))) };
     assert!(queue.at(0).hold());
