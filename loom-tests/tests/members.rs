@@ -230,6 +230,32 @@ fn no_moment_is_invented() {
     });
 }
 
+/// A task ends in a group that an earlier wait has watched. Meanwhile a second task enters, a thread
+/// begins to wait, a third task enters, and the second ends. Excludes: an end that takes an older
+/// count of entries, and so ends a wait during which a task was always inside. Preemptions: 4.
+#[test]
+fn no_moment_is_invented_for_a_new_waiter() {
+    check(Some(4), || {
+        let members = Arc::new(Members::new());
+        let first = members.enter().unwrap();
+        assert!(!members.wait_no_longer());
+        let task = thread::spawn(move || first.complete());
+        let second = members.enter().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&over);
+        let waiter = beside(&members, move |members| {
+            members.wait();
+            assert!(seen.load(Ordering::SeqCst));
+        });
+        let third = members.enter().unwrap();
+        second.complete();
+        over.store(true, Ordering::SeqCst);
+        third.complete();
+        task.join().unwrap();
+        waiter.join().unwrap();
+    });
+}
+
 // ---- a limit -------------------------------------------------------------------------------
 
 /// Two tasks end while the only handle is dropped. Excludes: a group that is freed beside a pending
@@ -277,6 +303,22 @@ fn enter_against_end_in_a_full_group() {
         look.join().unwrap();
         task.join().unwrap();
         assert!(members.enter().is_some());
+    });
+}
+
+/// In a group with a limit of two, a task enters, while another thread ends a task and then enters
+/// and ends the next one. Excludes: a refusal, because the group was never full. All interleavings.
+#[test]
+fn no_task_is_refused_in_vain() {
+    check(None, || {
+        let members = Members::limited(2);
+        let first = members.enter().unwrap();
+        let other = beside(&members, move |members| {
+            first.complete();
+            members.enter().unwrap().complete();
+        });
+        members.enter().unwrap().complete();
+        other.join().unwrap();
     });
 }
 
