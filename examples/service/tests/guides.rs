@@ -44,7 +44,8 @@ fn what_the_guides_do_not_test_themselves_is_tested_here() {
         .expect("an excerpt");
     let tests = include_str!("offload.rs");
     for line in excerpt.lines() {
-        assert!(tests.contains(line), "not in the test:\n{line}");
+        let tested = tests.lines().any(|l| l.trim() == line);
+        assert!(tested, "not in the test:\n{line}");
     }
 }
 
