@@ -3,11 +3,9 @@
 //! ```text
 //! cargo run --release --example tcp_server
 //!     serves 127.0.0.1:7878 until SIGTERM; try it with `nc localhost 7878`
-//! cargo run --release --example tcp_server -- 127.0.0.1:7878 initial=2 max=16 queue=32 idle_ms=250
+//! cargo run --release --example tcp_server -- 127.0.0.1:7878 16 32
+//!     the same, with its limits: it serves 16 connections at once, and 32 more may wait
 //! ```
-//!
-//! For each line of standard input, it prints two numbers: the workers that are alive, and the
-//! workers that it has started so far.
 //!
 //! The server speaks first. It says `READY`, or it says `BUSY` and closes if it has no room. Then
 //! it replies to each line: `PUT sensor value`, `GET sensor`, `WAIT ms` (a slow sensor), `QUIT`.
@@ -31,49 +29,9 @@ fn main() -> Outcome<ExitCode> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args.as_slice() {
-        [] => serve("127.0.0.1:7878", Limits::DEFAULT),
-        [address, limits @ ..] if !address.starts_with('-') => {
-            serve(address, Limits::parse(limits)?)
-        }
-        _ => Err("usage: tcp_server [ADDRESS [KEY=VALUE]...]".into()),
-    }
-}
-
-/// The limits of a server.
-#[derive(Clone, Copy)]
-struct Limits {
-    /// The number of workers that start with the server and never retire.
-    initial: usize,
-    /// The number of connections served at once.
-    max: usize,
-    /// The number of connections that may wait. The next one is told `BUSY`.
-    queue: usize,
-    /// How long a worker waits for a connection before it retires.
-    idle: Duration,
-}
-
-impl Limits {
-    const DEFAULT: Self = Self {
-        initial: 2,
-        max: 16,
-        queue: 32,
-        idle: Duration::from_millis(250),
-    };
-
-    fn parse(args: &[&str]) -> Outcome<Self> {
-        let mut limits = Self::DEFAULT;
-        for arg in args {
-            let (key, value) = arg.split_once('=').ok_or("settings are KEY=VALUE")?;
-            let value: usize = value.parse().map_err(|e| format!("{key}: {e}"))?;
-            match key {
-                "initial" => limits.initial = value,
-                "max" => limits.max = value,
-                "queue" => limits.queue = value,
-                "idle_ms" => limits.idle = Duration::from_millis(value as u64),
-                _ => return Err(format!("no such setting: {key}").into()),
-            }
-        }
-        Ok(limits)
+        [] => serve("127.0.0.1:7878", 16, 32),
+        [address, max, queue] => serve(address, max.parse()?, queue.parse()?),
+        _ => Err("usage: tcp_server [ADDRESS MAX QUEUE]".into()),
     }
 }
 
@@ -209,19 +167,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the pool whose workers serve the connections.
-fn pool(limits: Limits) -> Outcome<Pool> {
-    Ok(Pool::builder()
-        .min_workers(limits.initial)
-        .max_workers(limits.max)
-        .queue_capacity(limits.queue)
-        .idle_timeout(limits.idle)
-        // `stop` waits for the workers, so the drop need not.
-        .shutdown_on_drop(Shutdown::Cancel, Duration::ZERO)
-        .thread_name("sensors")
-        .build()?)
-}
-
 /// Waits for the connections to end. Returns 0 if they have ended, 2 if they had to be cancelled,
 /// and 3 if some have not ended.
 fn stop(pool: &Pool) -> u8 {
@@ -240,13 +185,17 @@ fn stop(pool: &Pool) -> u8 {
     }
 }
 
-/// Runs a server until SIGTERM.
-fn serve(address: &str, limits: Limits) -> Outcome<ExitCode> {
+/// Runs a server until SIGTERM. It serves at most `max` connections at once. At most `queue` more
+/// wait; the next one is told `BUSY`.
+fn serve(address: &str, max: usize, queue: usize) -> Outcome<ExitCode> {
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&asked))?;
     }
-    let pool = Arc::new(pool(limits)?);
+    let pool = Pool::builder().max_workers(max).queue_capacity(queue);
+    // `stop` waits for the workers, so the drop need not.
+    let pool = pool.shutdown_on_drop(Shutdown::Cancel, Duration::ZERO);
+    let pool = Arc::new(pool.thread_name("sensors").build()?);
     let server = Arc::new(Server {
         sensors: Mutex::default(),
         stopping: AtomicBool::new(false),
@@ -254,9 +203,6 @@ fn serve(address: &str, limits: Limits) -> Outcome<ExitCode> {
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
     println!("listening on {address}");
-
-    let watched = Arc::clone(&pool);
-    thread::spawn(move || answer_questions(&watched));
 
     let stopped = Arc::new(AtomicBool::new(false));
     let stopper = {
@@ -301,12 +247,4 @@ fn serve(address: &str, limits: Limits) -> Outcome<ExitCode> {
     drop(listener);
     let code = stopper.join().map_err(|_| "stopping panicked")?;
     Ok(ExitCode::from(code))
-}
-
-/// Prints the figures for each line of standard input.
-fn answer_questions(pool: &Pool) {
-    for _ in io::stdin().lines().map_while(Result::ok) {
-        let stats = pool.stats();
-        println!("{} {}", stats.workers, stats.spawned);
-    }
 }

@@ -1,12 +1,12 @@
-//! Tests `within` of the example without tokio, for each way in which a task can end. The guide to
-//! async code shows the example's file; `guides.rs` compares the two.
+//! Tests `within` of the example without tokio, for tasks that end in time and tasks that do not.
+//! The guide to async code shows the example's file; `guides.rs` compares the two.
 
 #[allow(dead_code)] // its `main`
 #[path = "../examples/smol.rs"]
 mod smol;
 
 use futures_lite::future::block_on;
-use lazypool::{task, Pool, Shutdown, TaskError};
+use lazypool::{task, Pool, TaskError};
 use std::panic::resume_unwind;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -63,25 +63,4 @@ fn too_late() {
     assert_eq!((stats.queued, stats.discarded), (0, 1), "{stats:?}");
     assert!(block_on(smol::within(limit, running)).is_none());
     assert_eq!(told.recv_timeout(LIMIT), Ok("cancelled"));
-}
-
-#[test]
-fn a_shutdown_while_it_is_awaited() {
-    let pool = pool(1);
-    let patient = || until("the cancel", task::is_cancelled);
-    let running = pool.awaitable().serve(patient).expect("an idle pool");
-    let queued = pool.awaitable().serve(|| ()).expect("space");
-    let outcome = std::thread::scope(|s| {
-        let waiter = s.spawn(|| block_on(smol::within(LONG, queued)));
-        pool.shutdown(Shutdown::Cancel, LONG);
-        waiter.join().expect("no panic")
-    });
-    assert!(
-        matches!(outcome, Some(Err(TaskError::Discarded))),
-        "{outcome:?}"
-    );
-    assert!(matches!(
-        block_on(smol::within(LONG, running)),
-        Some(Ok(()))
-    ));
 }
