@@ -116,34 +116,6 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
     });
 }
 
-/// Law 14: a queued task that expires at its turn makes room as one that runs does: each lets one
-/// caller in.
-#[test]
-fn law14_a_task_that_does_not_start_makes_room_too() {
-    timed(|| {
-        let pool = pool(1, 2, WhenFull::Block);
-        let (first, second) = (Gate::new(), Gate::new());
-        occupy(&pool, &first, 1);
-        thread::scope(|s| {
-            let _openers = (first.opener(), second.opener());
-            let late = pool.min_remaining(2 * LONG);
-            let doomed = s.spawn(move || expired(late.do_with_deadline(|| (), LONG)));
-            await_queued(&pool, 1);
-            must_serve(&pool, second.task());
-            let callers = [(); 2].map(|()| s.spawn(|| must_serve(&pool, || ())));
-            wait_in_line(&pool, 2);
-            first.open();
-            second.wait_entered(1);
-            for caller in callers {
-                caller.join().unwrap();
-            }
-            doomed.join().unwrap();
-            assert_eq!(pool.stats().queued, 2);
-        });
-        assert_stats!(settle(&pool), completed: 4, expired: 1);
-    });
-}
-
 /// Law 14: with `BlockFor`, `serve` waits that long for room and is then refused as `Saturated`.
 /// `do_with_deadline` waits for that time or until its deadline, whichever is earlier. Both take
 /// room that they get in time.
@@ -210,16 +182,17 @@ fn law14_nothing_waits_for_room_on_a_worker_of_the_pool() {
             (3..3 + queue).for_each(|id| must_serve(pool, books.task(id)));
             assert_eq!(pool.stats().queued, queue);
             let refused = pool.serve(books.task(1)).unwrap_err();
-            let reason = refused.reason().as_str();
+            let why = refused.reason().as_str();
             refused.run_anyway();
-            reason
+            assert_eq!(reason(pool.group().serve(|| ())), why);
+            why
         });
         let at_once = [WhenFull::Refuse, WhenFull::BlockFor(Duration::ZERO)].contains(&policy);
         let expected = if at_once { "saturated" } else { "on_worker" };
         assert_eq!(served, expected, "{policy}");
-        let saturated = u64::from(at_once);
-        assert_stats!(at_rest(&pool), refused: 4, refusals.saturated: saturated,
-            refusals.on_worker: 4 - saturated, completed: 2 + queue as u64);
+        let saturated = 2 * u64::from(at_once);
+        assert_stats!(at_rest(&pool), refused: 5, refusals.saturated: saturated,
+            refusals.on_worker: 5 - saturated, completed: 2 + queue as u64);
         assert_eq!(ledger.total_runs(), 1 + queue as u64);
     });
 }
