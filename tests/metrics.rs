@@ -176,7 +176,7 @@ fn duration(rest: &str) -> String {
 #[test]
 fn figures_are_published() {
     timed(|| {
-        let pool = named("figures", 2, 3, |b| b);
+        let pool = Arc::new(named("figures", 2, 3, |b| b));
         let told = |figures: &[(&str, f64)]| {
             pool.publish_metrics();
             for (metric, value) in figures {
@@ -195,12 +195,23 @@ fn figures_are_published() {
         must_serve(&pool, || ());
         saturated(pool.serve(|| ()));
         saturated(pool.serve(|| ()));
+        let waits = |pool: &Pool| {
+            let on = pool.when_full(WhenFull::Block).labeled("waits");
+            on.serve(|| ()).expect("room in the end");
+        };
+        let submitter = beside(&pool, waits);
+        wait_in_line(&pool, 1);
+        // This deadline passes while the submission waits, so the task is never accepted.
+        is_expired(
+            pool.when_full(WhenFull::Block)
+                .do_with_deadline(|| (), ms(2)),
+        );
         told(&[
             ("workers", 2.0),
             ("workers_busy", 2.0),
             ("workers_idle", 0.0),
             ("tasks_queued", 3.0),
-            ("submitters_waiting", 0.0),
+            ("submitters_waiting", 1.0),
             ("workers_abandoned", 1.0),
             ("workers_limit", 2.0),
             ("tasks_accepted_total", unstarted + 6.0),
@@ -210,13 +221,18 @@ fn figures_are_published() {
         group.cancel();
         assert_eq!(reason(group.serve(|| ())), "cancelled");
         gate.open();
+        submitter.join().unwrap();
         settle(&pool);
+        // The wait for room is part of a task's delay.
+        let delays = keeper().samples(&delay("pool=figures,label=waits"));
+        assert!(delays.len() == 1 && delays[0] >= 0.002, "{delays:?}");
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         assert_eq!(reason(pool.serve(|| ())), "closed");
         told(&[
             ("workers", 0.0),
             ("tasks_queued", 0.0),
-            ("tasks_completed_total", 3.0),
+            ("submitters_waiting", 0.0),
+            ("tasks_completed_total", 4.0),
             ("tasks_panicked_total", 1.0),
             ("tasks_discarded_total", 1.0),
             ("workers_spawned_total", 2.0),
@@ -231,7 +247,7 @@ fn figures_are_published() {
             ("spawn_failed", 0.0),
             ("on_worker", 0.0),
             ("forked", 0.0),
-            ("expired", 0.0),
+            ("expired", 1.0),
         ] {
             let labels = format!("pool=figures,reason={reason}");
             let key = format!("lazypool_tasks_refused_total{{{labels}}}");
@@ -245,38 +261,6 @@ fn figures_are_published() {
             let name = key.split('{').next().expect("a name");
             assert!(units.contains_key(name), "{name} is not described");
         }
-    });
-}
-
-/// Submitters that wait for room are counted, and so is one whose deadline passes while it waits.
-#[test]
-fn waiting_submitters_are_counted() {
-    timed(|| {
-        let pool = named("waiting", 1, 0, |b| b.when_full(WhenFull::Block));
-        let gate = Gate::new();
-        let waiting = || {
-            pool.publish_metrics();
-            keeper().last("lazypool_submitters_waiting{pool=waiting}")
-        };
-        thread::scope(|s| {
-            let _opener = gate.opener();
-            must_serve(&pool, gate.task());
-            for _ in 0..3 {
-                s.spawn(|| must_serve(&pool, || ()));
-            }
-            wait_until("three submitters to wait", || waiting() == 3.0);
-            is_expired(pool.do_with_deadline(|| (), ms(2)));
-            gate.open();
-        });
-        settle(&pool);
-        assert_eq!(waiting(), 0.0);
-        let expired = "lazypool_tasks_refused_total{pool=waiting,reason=expired}";
-        assert_eq!(keeper().last(expired), 1.0);
-        assert_eq!(pool.stats().expired, 0, "the task was never accepted");
-        // Three of the tasks had to wait for room. The start of the thread is not part of a delay.
-        let delays = keeper().samples(&delay("pool=waiting"));
-        assert_eq!(delays.len(), 4);
-        assert!(delays.iter().filter(|d| **d >= 0.002).count() >= 3);
     });
 }
 
