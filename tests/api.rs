@@ -208,30 +208,3 @@ fn hooks_frame_a_workers_life() {
         assert_eq!(pool.stats().hook_panics, 0);
     });
 }
-
-/// After a nested call, `task::*` reports the outer task again.
-#[test]
-fn task_survives_nesting() {
-    timed(|| {
-        let pool = Arc::new(Pool::new(2).unwrap());
-        let inner = Arc::clone(&pool);
-        let look = || (task::label(), task::slot(), task::deadline());
-        let outer = move || {
-            let before = look();
-            let nested = inner.labeled("nested").do_with_deadline(look, LONG);
-            let nested = nested.unwrap();
-            // A refused closure that its caller runs sees the caller's own task.
-            let full = Gate::new();
-            must_serve(&inner, full.task());
-            let seen = || assert_eq!(task::label(), Some("outer"));
-            saturated(inner.labeled("back").serve(seen)).run_anyway();
-            assert_eq!(before, look());
-            (before, nested)
-        };
-        let outcome = pool.labeled("outer").do_with_deadline(outer, LIMIT);
-        let (before, nested) = outcome.unwrap();
-        assert_eq!((before.0, nested.0), (Some("outer"), Some("nested")));
-        assert!(before.1 != nested.1 && before.2 != nested.2);
-        settle(&pool);
-    });
-}

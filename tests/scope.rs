@@ -1,4 +1,4 @@
-//! Law 15 (scope), and the parts of laws 9, 10 and 14 about scopes. Programs that must not compile
+//! Law 15 (scope), and the parts of laws 9 and 14 about scopes. Programs that must not compile
 //! are documentation tests.
 
 mod common;
@@ -105,44 +105,6 @@ fn law15_a_panic_is_raised_after_all_tasks_have_ended() {
             assert_eq!(s.panicked, panicked, "{s:?}");
         }
         assert_cap_usable(&pool);
-    });
-}
-
-/// Laws 10 and 15: no shutdown discards an accepted task of a scope, not even a queued one. The
-/// tasks see a `Cancel`. Afterwards the scope's `serve` is refused as `Closed`.
-#[test]
-fn law10_law15_no_shutdown_discards_a_scopes_tasks() {
-    timed_each(MODES, |mode| {
-        let (pool, gate) = held(6);
-        let (ledger, others, cancelled) = (Ledger::new(4), Tally::default(), Tally::default());
-        let gone = if mode == Shutdown::Drain { 0 } else { 2 };
-        pool.scope(|scope| {
-            let _opener = gate.opener();
-            // They lie between tasks without a scope, which are discarded.
-            for id in 0..4 {
-                if id % 2 == 0 {
-                    must_serve(&pool, others.task());
-                }
-                let (run, cancelled) = (ledger.task(id), &cancelled);
-                let task = move || {
-                    run();
-                    cancelled.add(task::is_cancelled().into());
-                };
-                scope.serve(task).unwrap();
-            }
-            let report = pool.shutdown(mode, ms(2));
-            assert!(!report.is_clean());
-            let left = pool.stats().queued as u64;
-            assert_eq!((report.discarded, left), (gone, 6 - gone));
-            assert_eq!(ledger.total_runs(), 0);
-            assert_eq!(reason(scope.serve(|| ())), "closed");
-        });
-        ledger.assert_all_ran();
-        let cancels = mode == Shutdown::Cancel;
-        assert_eq!(cancelled.get(), if cancels { 4 } else { 0 });
-        assert!(pool.shutdown(mode, LIMIT).is_clean());
-        assert_eq!(others.get(), 2 - gone);
-        check_at_rest(&pool);
     });
 }
 

@@ -31,7 +31,8 @@ fn assert_closed(pool: &Pool) {
         back.run_anyway();
     }
     ledger.assert_all_ran();
-    assert_eq!(pool.stats().refusals.closed, before + 5);
+    pool.scope(|s| assert_eq!(reason(s.serve(|| ())), "closed"));
+    assert_eq!(pool.stats().refusals.closed, before + 6);
 }
 
 /// Law 10: once `shutdown` is called, every submission is refused as `Closed`, those that wait for
@@ -57,7 +58,7 @@ fn law10_a_closed_pool_refuses() {
         });
         assert!(pool.shutdown(mode, LIMIT).is_clean());
         assert_closed(&pool);
-        assert_stats!(check_at_rest(&pool), refusals.closed: 13);
+        assert_stats!(check_at_rest(&pool), refusals.closed: 15);
     });
     let unused = pool(4, 4);
     assert!(unused.shutdown(Shutdown::Drain, Duration::ZERO).is_clean());
@@ -171,7 +172,7 @@ fn law10_tasks_handed_over_run() {
 #[test]
 fn law10_cancel_is_seen_by_running_tasks() {
     timed_each([LONG, Duration::MAX], |d| {
-        let pool = pool(2, 0);
+        let pool = pool(3, 0);
         let (tx, rx) = mpsc::channel();
         let task = || {
             let tx = tx.clone();
@@ -183,16 +184,18 @@ fn law10_cancel_is_seen_by_running_tasks() {
             }
         };
         thread::scope(|s| {
-            let (serve, call) = (task(), task());
+            let (serve, call, scoped) = (task(), task(), task());
             must_serve(&pool, move || drop(Box::new(serve())));
             let call = s.spawn(|| pool.do_with_deadline(call, d));
-            assert_eq!([(); 2].map(|()| arrives("a task", &rx)), ["started"; 2]);
+            let (pool, scoped) = (&pool, move || assert_eq!(scoped(), 11));
+            s.spawn(move || pool.scope(|s| s.serve(scoped).unwrap()));
+            assert_eq!([(); 3].map(|()| arrives("a task", &rx)), ["started"; 3]);
             for mode in [Shutdown::Drain, Shutdown::Discard] {
                 assert!(!pool.shutdown(mode, ms(20)).is_clean());
                 assert!(rx.try_recv().is_err(), "{mode:?} cancels");
             }
             assert!(pool.shutdown(Shutdown::Cancel, LIMIT).is_clean());
-            assert_eq!([(); 2].map(|()| arrives("a task", &rx)), ["cancelled"; 2]);
+            assert_eq!([(); 3].map(|()| arrives("a task", &rx)), ["cancelled"; 3]);
             assert_eq!(call.join().unwrap().unwrap(), 11);
         });
         assert_eq!(pool.stats().timed_out, 0);
