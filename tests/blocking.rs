@@ -108,6 +108,34 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
     });
 }
 
+/// Law 14: a queued task that expires at its turn makes room as one that runs does: each lets one
+/// caller in.
+#[test]
+fn law14_a_task_that_does_not_start_makes_room_too() {
+    timed(|| {
+        let pool = pool(1, 2, WhenFull::Block);
+        let (first, second) = (Gate::new(), Gate::new());
+        occupy(&pool, &first, 1);
+        thread::scope(|s| {
+            let _openers = (first.opener(), second.opener());
+            let late = pool.min_remaining(2 * LONG);
+            let doomed = s.spawn(move || expired(late.do_with_deadline(|| (), LONG)));
+            await_queued(&pool, 1);
+            must_serve(&pool, second.task());
+            let callers = [(); 2].map(|()| s.spawn(|| must_serve(&pool, || ())));
+            wait_in_line(&pool, 2);
+            first.open();
+            second.wait_entered(1);
+            for caller in callers {
+                caller.join().unwrap();
+            }
+            doomed.join().unwrap();
+            assert_eq!(pool.stats().queued, 2);
+        });
+        assert_stats!(settle(&pool), completed: 4, expired: 1);
+    });
+}
+
 /// Law 14: with `BlockFor`, `serve` waits that long for room and is then refused as `Saturated`.
 /// `do_with_deadline` waits for that time or until its deadline, whichever is earlier. Both take
 /// room that they get in time.
