@@ -13,7 +13,6 @@ use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::{mpsc, Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use common::*;
 use lazypool::{
@@ -86,17 +85,9 @@ fn bad_input_is_refused() {
     check("a byte too small", |b| b.stack_size((16 << 10) - 1), small);
 }
 
-/// A pool may have any number of workers from 1 to 65,536, not only powers of two, and a queue of
-/// any length.
+/// A pool may have up to 65,536 workers, and a queue of any length.
 #[test]
-fn any_number_of_workers() {
-    let cases = [(1, 0), (2, 3), (3, 1), (5, 6), (6, 0), (7, 1), (9, 3)];
-    timed_each(cases, |(max, queue)| {
-        let pool = pool(max, queue);
-        assert_eq!((pool.max_workers(), pool.queue_capacity()), (max, queue));
-        assert_cap_usable(&pool);
-        assert_cap_usable(&pool);
-    });
+fn the_largest_pool() {
     let pool = pool(65_536, 100_000);
     assert_eq!(pool.do_with_deadline(|| 1, LONG).unwrap(), 1);
     assert_eq!((pool.max_workers(), pool.workers().len()), (65_536, 1));
@@ -215,93 +206,5 @@ fn hooks_frame_a_workers_life() {
         }
         assert_eq!(log.iter().filter(|event| event.0 == "task").count(), 9);
         assert_eq!(pool.stats().hook_panics, 0);
-    });
-}
-
-/// Outside a worker, the functions of `task` report nothing, even if a pool exists.
-#[test]
-fn task_outside_a_worker() {
-    let look = || {
-        assert_eq!((task::is_cancelled(), task::deadline()), (false, None));
-        assert_eq!((task::remaining(), task::label()), (None, None));
-        assert_eq!(task::slot(), None);
-    };
-    look();
-    let pool = Pool::new(1).unwrap();
-    let inside = pool.labeled("inside");
-    // A thread that a task started is not a worker.
-    let asks = move || thread::spawn(look).join().unwrap();
-    inside.do_with_deadline(asks, LONG).unwrap();
-    look();
-    // A closure that comes back runs on its caller's thread.
-    pool.shutdown(Shutdown::Cancel, LIMIT);
-    refused(inside.do_with_deadline(look, LONG)).run_anyway();
-}
-
-/// A label is seen by its own tasks and by no others.
-#[test]
-fn labels_reach_their_tasks_only() {
-    timed_each([0, 4], |queue| {
-        let pool = pool(1, queue);
-        let red = pool.labeled("red");
-        for d in [LONG, Duration::MAX] {
-            assert_eq!(red.do_with_deadline(task::label, d).unwrap(), Some("red"));
-            assert_eq!(pool.do_with_deadline(task::label, d).unwrap(), None);
-            let blue = pool.labeled("blue").do_with_deadline(task::label, d);
-            assert_eq!(blue.unwrap(), Some("blue"));
-        }
-        let (tx, rx) = mpsc::channel();
-        for label in [None, Some("red"), None, Some(""), Some("blue")] {
-            settle(&pool);
-            let tx = tx.clone();
-            let task = move || tx.send(task::label()).unwrap();
-            let outcome = match label {
-                Some(label) => pool.labeled(label).serve(task),
-                None => pool.serve(task),
-            };
-            outcome.map_err(Refused::without_closure).unwrap();
-            assert_eq!(rx.recv_timeout(LIMIT), Ok(label));
-        }
-        settle(&pool);
-        // A large closure with a label.
-        let load = [7_u64; 20];
-        let task = move || (task::label(), load[19]);
-        assert_eq!(red.do_with_deadline(task, LONG).unwrap(), (Some("red"), 7));
-        // The label of a running task can be seen from outside.
-        let gate = Gate::new();
-        red.serve(gate.task()).unwrap();
-        gate.wait_entered(1);
-        let worker = pool.workers().remove(0);
-        assert_eq!((worker.label, worker.busy), (Some("red"), true));
-        gate.open();
-        settle(&pool);
-        assert_eq!(pool.workers()[0].label, None);
-    });
-}
-
-/// After a nested call, `task::*` reports the outer task again.
-#[test]
-fn task_survives_nesting() {
-    timed(|| {
-        let pool = Arc::new(Pool::new(2).unwrap());
-        let inner = Arc::clone(&pool);
-        let look = || (task::label(), task::slot(), task::deadline());
-        let outer = move || {
-            let before = look();
-            let nested = inner.labeled("nested").do_with_deadline(look, LONG);
-            let nested = nested.unwrap();
-            // A refused closure that its caller runs sees the caller's own task.
-            let full = Gate::new();
-            must_serve(&inner, full.task());
-            let seen = || assert_eq!(task::label(), Some("outer"));
-            saturated(inner.labeled("back").serve(seen)).run_anyway();
-            assert_eq!(before, look());
-            (before, nested)
-        };
-        let outcome = pool.labeled("outer").do_with_deadline(outer, LIMIT);
-        let (before, nested) = outcome.unwrap();
-        assert_eq!((before.0, nested.0), (Some("outer"), Some("nested")));
-        assert!(before.1 != nested.1 && before.2 != nested.2);
-        settle(&pool);
     });
 }

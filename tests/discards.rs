@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{Builder, CancelGuard, Group, Handle, Pool, Shutdown, TaskError};
+use lazypool::{Builder, CancelGuard, Group, Handle, Pool, Shutdown};
 
 /// Queues tasks, all of them in the group, and discards them by a shutdown or by cancelling the
 /// group.
@@ -61,57 +61,6 @@ fn law08_discarded_captures_drop_where_they_are_discarded() {
         let Some(pool) = owner else { return };
         busy.open();
         assert_stats!(at_rest(&pool), discarded: 6, panicked: 0, hook_panics: 0);
-    });
-}
-
-type Waits = fn(Handle<()>) -> Result<(), TaskError>;
-type Cancels = fn(&Group, &Handle<()>);
-
-/// Discards two tasks. A capture of the first waits for the second one, which it may have cancelled
-/// itself.
-fn wait_for_another(by_shutdown: bool, cancels: Option<Cancels>, waits: Waits) {
-    let (pool, _busy) = held(2);
-    let outer = pool.group();
-    let inner = cancels.map_or(outer.clone(), |_| pool.group());
-    let (give, take) = mpsc::channel();
-    let (tell, told) = mpsc::channel();
-    let its = inner.clone();
-    let joins = move || {
-        let handle = take.recv().unwrap();
-        if let Some(cancels) = cancels {
-            cancels(&its, &handle);
-        }
-        tell.send(waits(handle)).unwrap();
-    };
-    must_serve_in(&outer, dropping(joins));
-    give.send(must_await(inner.awaitable(), || ())).unwrap();
-    discard_queued(by_shutdown, &pool, &outer);
-    match told.recv().unwrap() {
-        Err(TaskError::Discarded) => assert!(by_shutdown),
-        Err(TaskError::Cancelled) => assert!(!by_shutdown),
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(pool.stats().discarded, 2);
-}
-
-/// A capture waits, in each possible way, for a task that is dropped after it.
-#[test]
-fn law10_a_capture_may_wait_in_any_way_for_a_discarded_task() {
-    let ways: [Waits; 4] = [
-        Handle::join,
-        |handle| block_on(handle),
-        |handle| handle.join_timeout(LONG).expect("the task has ended"),
-        |handle| {
-            while !handle.is_finished() {
-                thread::yield_now();
-            }
-            handle.join()
-        },
-    ];
-    timed_each(product(ways, [true, false]), |(waits, by_shutdown)| {
-        wait_for_another(by_shutdown, None, waits);
-        wait_for_another(by_shutdown, Some(|group, _| group.cancel()), waits);
-        wait_for_another(by_shutdown, Some(|_, handle| handle.cancel()), waits);
     });
 }
 

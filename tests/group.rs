@@ -1,15 +1,14 @@
-//! Groups: the parts of laws 2, 7, 8, 9, 10 and 14 about groups, and the documented properties of
-//! the type.
+//! Groups: the parts of laws 2, 7 and 9 about groups, and the documented properties of the type.
+//! Groups and a shutdown: `discards.rs`, `slow_drops.rs`. On a worker of the pool: `blocking.rs`.
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{task, Group, Shutdown, WhenFull};
+use lazypool::{task, Group, Shutdown};
 
 /// Returns `pending`, `completed`, `panicked` and `discarded`.
 fn figures(group: &Group) -> [usize; 4] {
@@ -22,20 +21,23 @@ fn figures(group: &Group) -> [usize; 4] {
 }
 
 /// When a group's wait returns, its tasks are counted in the group and the pool, and their workers
-/// are free: the whole cap can be used at once.
+/// are free: the whole cap can be used at once. A task has panicked if its closure did, or the drop
+/// of a capture.
 #[test]
-fn law09_after_a_groups_wait_all_is_counted_and_free() {
+fn law07_law09_after_a_groups_wait_all_is_counted_and_free() {
     timed_each([(1, 0), (3, 0), (2, 6)], |(max, queue)| {
         let pool = pool(max, queue);
         let (group, ran, cap) = (pool.group(), Arc::new(Tally::default()), max + queue);
         for round in 1..=rounds(300) as usize {
             for i in 0..cap {
                 let ran = Arc::clone(&ran);
+                let bomb = (i == 0 && round % 2 == 0).then(|| Bomb("capture"));
                 // Right after a wait no worker is occupied, so no task may be refused.
                 must_serve_in(&group, move || {
+                    let _captured = &bomb;
                     ran.add(1);
-                    if i == 0 {
-                        quiet_panic("meant");
+                    if i == 0 && round % 2 == 1 {
+                        quiet_panic("closure");
                     }
                 });
             }
@@ -56,7 +58,8 @@ fn law09_after_a_groups_wait_all_is_counted_and_free() {
     });
 }
 
-/// A group's wait waits for all tasks of that group and for no others.
+/// A group's wait waits for all tasks of that group and for no others. `wait_timeout` returns at
+/// its timeout, never earlier, with the number of pending tasks.
 #[test]
 fn wait_waits_for_the_groups_own_tasks() {
     timed(|| {
@@ -77,13 +80,17 @@ fn wait_waits_for_the_groups_own_tasks() {
                 one.wait();
                 one.completed()
             };
-            let limited = s.spawn(|| one.wait_timeout(LONG).map(|()| one.completed()));
+            let limited = |d| one.wait_timeout(d).map_or(0, |()| one.completed());
+            let limited = [LONG, Duration::MAX].map(|d| s.spawn(move || limited(d)));
             let waiters = [s.spawn(wait), s.spawn(wait)];
-            thread::sleep(ms(20));
-            assert!(!limited.is_finished() && waiters.iter().all(|w| !w.is_finished()));
+            for d in [Duration::ZERO, ms(1), ms(40)] {
+                let unfinished = takes(d, || one.wait_timeout(d).unwrap_err());
+                assert_eq!(unfinished.pending(), 3);
+            }
+            let all = limited.into_iter().chain(waiters);
+            let all: Vec<_> = all.inspect(|w| assert!(!w.is_finished())).collect();
             mine.open();
-            assert_eq!(limited.join().unwrap().unwrap(), 3);
-            assert_eq!(waiters.map(|waiter| waiter.join().unwrap()), [3; 2]);
+            assert!(all.into_iter().all(|waiter| waiter.join().unwrap() == 3));
             // The gate of the other group's task is still shut.
             assert_eq!(two.pending(), 1);
         });
@@ -92,58 +99,12 @@ fn wait_waits_for_the_groups_own_tasks() {
     });
 }
 
-/// Law 14: a wait returns if at one moment of it no task was pending. Another waiter, which sees
-/// the same moments, serves the next task at once.
-#[test]
-fn law14_a_wait_misses_no_moment_at_which_nothing_is_pending() {
-    timed(|| {
-        let pool = pool(2, 16);
-        let group = pool.group();
-        let nap = || must_serve_in(&group, || thread::sleep(ms(1)));
-        let (over, moments) = (AtomicBool::new(false), Tally::default());
-        thread::scope(|s| {
-            nap();
-            s.spawn(|| {
-                while !over.load(Ordering::SeqCst) {
-                    group.wait();
-                    moments.add(1);
-                    nap();
-                }
-            });
-            for _ in 0..rounds(50) {
-                let before = moments.get();
-                group.wait();
-                let missed = moments.get() - before;
-                // The waiting thread may be slow to start and to wake.
-                assert!(missed < 1_000, "{missed} moments missed");
-            }
-            over.store(true, Ordering::SeqCst);
-        });
-    });
-}
-
-/// `wait_timeout` returns at its timeout, never earlier, with the number of pending tasks.
-#[test]
-fn wait_timeout_ends_at_its_timeout() {
-    timed(|| {
-        let pool = pool(1, 3);
-        let (group, gate) = (pool.group(), Gate::new());
-        (0..4).for_each(|_| must_serve_in(&group, gate.task()));
-        for d in [Duration::ZERO, ms(1), ms(40)] {
-            let unfinished = takes(d, || group.wait_timeout(d).unwrap_err());
-            assert_eq!(unfinished.pending(), 4);
-        }
-        gate.open();
-        group.wait_timeout(Duration::MAX).unwrap();
-        assert_eq!(group.pending(), 0);
-    });
-}
-
-/// A cancel is seen by `is_cancelled` in the group's own tasks only. Queued tasks are discarded on
-/// the canceling thread, and later ones are refused as `Cancelled` for good. Laws 2, 8 and 9.
+/// A cancel is seen by `is_cancelled` in the group's own tasks only. Queued tasks are discarded at
+/// once, and later ones are refused as `Cancelled` for good. Laws 2 and 9. Law 8, the thread of the
+/// drops: `discards.rs`.
 #[test]
 fn cancel_is_for_good_and_for_this_group_only() {
-    timed_each([false, true], |bomb| {
+    timed(|| {
         let pool = pool(2, 8);
         let (group, other) = (pool.group(), pool.group());
         let gate = Gate::new();
@@ -157,43 +118,24 @@ fn cancel_is_for_good_and_for_this_group_only() {
             });
         }
         gate.wait_entered(2);
-        let (drops, dropped) = mpsc::channel();
-        let ran = Tally::default();
-        for i in 0..8 {
-            // Tasks of other groups are among them.
-            match i % 4 {
-                3 => must_serve_in(&other, || ()),
-                1 => must_serve(&pool, || ()),
-                n => {
-                    let drops = drops.clone();
-                    let tell = on_drop(move || drops.send(thread::current().id()).unwrap());
-                    let bomb = (bomb && n == 0).then(|| Bomb("discarded"));
-                    let run = ran.task();
-                    must_serve_in(&group, move || {
-                        drop((tell, bomb));
-                        run();
-                    });
-                }
+        let ledger = Ledger::new(4);
+        for id in 0..4 {
+            // Tasks of others are among them.
+            must_serve_in(&group, ledger.task(id));
+            match id % 2 {
+                0 => must_serve(&pool, || ()),
+                _ => must_serve_in(&other, || ()),
             }
         }
         assert_eq!(group.pending(), 5);
         group.clone().cancel();
         assert_eq!(figures(&group), [1, 0, 0, 4]);
-        let here = thread::current().id();
-        assert_eq!(dropped.try_iter().collect::<Vec<_>>(), [here; 4]);
+        ledger.assert_none_ran();
         let s = assert_stats!(pool.stats(), discarded: 4, queued: 4, panicked: 0);
         check_moment(&pool, &s);
-        // The place of the oldest task is free at once. The other places become free once the
-        // older tasks are gone.
-        must_serve(&pool, || ());
-        saturated(pool.serve(|| ()));
 
-        let (ledger, before) = (Ledger::new(1), s.refused + 1);
-        let refused = group.serve(ledger.task(0)).unwrap_err();
-        assert_eq!(refused.reason().as_str(), "cancelled");
-        refused.run_anyway();
-        ledger.assert_all_ran();
-        assert_eq!(pool.stats().refused, before + 1);
+        assert_eq!(reason(group.serve(|| ())), "cancelled");
+        assert_eq!(pool.stats().refused, 1);
         group.cancel();
 
         gate.open();
@@ -203,7 +145,7 @@ fn cancel_is_for_good_and_for_this_group_only() {
         group.wait();
         other.wait();
         assert_eq!(figures(&group), [0, 1, 0, 4]);
-        assert_eq!((figures(&other), ran.get()), ([0, 3, 0, 0], 0));
+        assert_eq!(figures(&other), [0, 3, 0, 0]);
         settle(&pool);
         assert_eq!(reason(group.serve(|| ())), "cancelled");
         must_serve_in(&other, || assert!(!task::is_cancelled()));
@@ -214,65 +156,6 @@ fn cancel_is_for_good_and_for_this_group_only() {
         let report = pool.shutdown(Shutdown::Discard, LIMIT);
         assert!(report.is_clean() && report.discarded == 0);
         assert_eq!(pool.stats().discarded, 4);
-    });
-}
-
-/// A submission that waits for room when its group is cancelled is not accepted afterwards.
-#[test]
-fn cancel_and_a_submission_that_waits_for_room() {
-    timed(|| {
-        let (pool, gate) = held(0);
-        let group = pool.when_full(WhenFull::Block).group();
-        thread::scope(|s| {
-            let _opener = gate.opener();
-            let call = s.spawn(|| group.serve(|| panic!("the task must not run")));
-            wait_in_line(&pool, 1);
-            group.cancel();
-            assert_eq!(reason(call.join().unwrap()), "cancelled");
-        });
-        group.wait();
-        assert_eq!(figures(&group), [0, 0, 0, 0]);
-    });
-}
-
-/// A `CancelGuard` cancels its group when it is dropped, unless it has been disarmed.
-#[test]
-fn a_guard_cancels_its_group() {
-    timed(|| {
-        let (pool, gate) = held(2);
-        let group = pool.group();
-        group.drop_guard().disarm();
-        assert!(!group.is_cancelled());
-        let guard = group.drop_guard();
-        must_serve_in(&group, || unreachable!("the task is queued"));
-        drop(guard);
-        assert!(group.is_cancelled());
-        assert_eq!(figures(&group), [0, 0, 0, 1]);
-        assert_eq!(reason(group.serve(|| ())), "cancelled");
-        gate.open();
-    });
-}
-
-/// Law 10: a group of a closed pool refuses as `Closed`. A shutdown that discards the group's tasks
-/// counts them in the group and ends its wait.
-#[test]
-fn law10_groups_and_shutdown() {
-    timed(|| {
-        let pool = pool(1, 4);
-        let (group, other, gate) = (pool.group(), pool.group(), Gate::new());
-        must_serve_in(&group, gate.task());
-        gate.wait_entered(1);
-        (0..3).for_each(|_| must_serve_in(&group, || ()));
-        must_serve_in(&other, || ());
-        let report = pool.shutdown(Shutdown::Discard, Duration::ZERO);
-        assert_eq!(report.discarded, 4);
-        assert_eq!(figures(&group), [1, 0, 0, 3]);
-        other.wait();
-        assert_eq!(figures(&other), [0, 0, 0, 1]);
-        assert_eq!(reason(group.serve(|| ())), "closed");
-        gate.open();
-        group.wait();
-        assert_eq!(figures(&group), [0, 1, 0, 3]);
     });
 }
 
@@ -299,55 +182,5 @@ fn a_group_outlives_its_pool() {
         let copy = group.clone();
         drop(group);
         assert!(copy.serve(|| ()).is_err());
-    });
-}
-
-/// Dropping a group and all of its clones does not wait, and its tasks run.
-#[test]
-fn dropping_a_group_does_not_wait() {
-    timed(|| {
-        let ledger = Ledger::new(3);
-        let (pool, gate) = held(3);
-        let group = pool.group();
-        (0..3).for_each(|id| must_serve_in(&group.clone(), ledger.task(id)));
-        drop(group);
-        assert!(!gate.is_open());
-        gate.open();
-        settle(&pool);
-        ledger.assert_all_ran();
-    });
-}
-
-/// Law 14: with `WhenFull::Block` a group's `serve` waits for room; on a worker of the pool it is
-/// refused at once.
-#[test]
-fn law14_groups_wait_for_room_but_not_on_a_worker() {
-    timed(|| {
-        let pool = Arc::new(pool_with(1, 0, |b| b.when_full(WhenFull::Block)));
-        let group = pool.group();
-        (0..rounds(300)).for_each(|_| must_serve_in(&group, || ()));
-        group.wait();
-        assert_eq!(group.completed() as u64, rounds(300));
-        let inner = group.clone();
-        on_worker(&pool, move |_| drop(nested(inner.serve(|| ()))));
-        assert_eq!(group.pending(), 0);
-    });
-}
-
-/// Law 7: panics of a group's tasks count in the group, whether the closure panics or the drop of a
-/// capture.
-#[test]
-fn law07_panics_count_in_the_group() {
-    timed(|| {
-        let pool = pool(1, 3);
-        let (group, bomb) = (pool.group(), Bomb("capture"));
-        must_serve_in(&group, || quiet_panic("closure"));
-        must_serve_in(&group, move || {
-            let _captured = &bomb;
-        });
-        must_serve_in(&group, || ());
-        group.wait();
-        assert_eq!(figures(&group), [0, 1, 2, 0]);
-        assert_stats!(pool.stats(), completed: 1, panicked: 2, spawned: 1);
     });
 }

@@ -20,10 +20,16 @@ struct Keeper(Arc<Mutex<Kept>>);
 
 #[derive(Default)]
 struct Kept {
-    last: HashMap<String, f64>,
-    samples: HashMap<String, Vec<f64>>,
+    metrics: HashMap<String, Metric>,
     described: HashMap<String, Option<Unit>>,
-    looked_up: HashMap<String, usize>,
+}
+
+/// How often a metric was looked up, its last value, and its samples.
+#[derive(Clone, Default)]
+struct Metric {
+    looked_up: usize,
+    last: Option<f64>,
+    samples: Vec<f64>,
 }
 
 /// The handle of one metric.
@@ -46,8 +52,9 @@ impl Keeper {
         if key.contains("pool=bomb-at-register") {
             quiet_panic("no such metric");
         }
-        *(self.0.lock().unwrap().looked_up.entry(key.clone())).or_default() += 1;
-        Arc::new(Handle { keeper, key })
+        let handle = Handle { keeper, key };
+        handle.update(|metric| metric.looked_up += 1);
+        Arc::new(handle)
     }
 
     fn describe(&self, name: &KeyName, unit: Option<Unit>) {
@@ -55,20 +62,9 @@ impl Keeper {
         kept.described.insert(name.as_str().to_owned(), unit);
     }
 
-    #[track_caller]
-    fn last(&self, key: &str) -> f64 {
+    fn metric(&self, key: &str) -> Metric {
         let kept = self.0.lock().unwrap();
-        *(kept.last.get(key)).unwrap_or_else(|| panic!("no {key} in {:?}", kept.last.keys()))
-    }
-
-    fn samples(&self, key: &str) -> Vec<f64> {
-        let kept = self.0.lock().unwrap();
-        kept.samples.get(key).cloned().unwrap_or_default()
-    }
-
-    fn looked_up(&self, key: &str) -> usize {
-        let kept = self.0.lock().unwrap();
-        kept.looked_up.get(key).copied().unwrap_or(0)
+        kept.metrics.get(key).cloned().unwrap_or_default()
     }
 }
 
@@ -99,9 +95,9 @@ impl Recorder for Keeper {
 }
 
 impl Handle {
-    fn set(&self, value: f64) {
+    fn update(&self, f: impl FnOnce(&mut Metric)) {
         let mut kept = self.keeper.0.lock().unwrap();
-        kept.last.insert(self.key.clone(), value);
+        f(kept.metrics.entry(self.key.clone()).or_default());
     }
 }
 
@@ -111,7 +107,7 @@ impl CounterFn for Handle {
     }
 
     fn absolute(&self, value: u64) {
-        self.set(value as f64);
+        self.update(|metric| metric.last = Some(value as f64));
     }
 }
 
@@ -125,7 +121,7 @@ impl GaugeFn for Handle {
     }
 
     fn set(&self, value: f64) {
-        self.set(value);
+        self.update(|metric| metric.last = Some(value));
     }
 }
 
@@ -137,8 +133,7 @@ impl HistogramFn for Handle {
         if self.key.contains("pool=slow") {
             thread::sleep(ms(2000));
         }
-        let mut kept = self.keeper.0.lock().unwrap();
-        (kept.samples.entry(self.key.clone()).or_default()).push(value);
+        self.update(|metric| metric.samples.push(value));
     }
 }
 
@@ -176,12 +171,12 @@ fn duration(rest: &str) -> String {
 #[test]
 fn figures_are_published() {
     timed(|| {
-        let pool = named("figures", 2, 3, |b| b);
+        let pool = Arc::new(named("figures", 2, 3, |b| b));
         let told = |figures: &[(&str, f64)]| {
             pool.publish_metrics();
             for (metric, value) in figures {
                 let key = format!("lazypool_{metric}{{pool=figures}}");
-                assert_eq!(keeper().last(&key), *value, "{metric}");
+                assert_eq!(keeper().metric(&key).last, Some(*value), "{metric}");
             }
         };
         let (gate, group) = (Gate::new(), pool.group());
@@ -195,12 +190,23 @@ fn figures_are_published() {
         must_serve(&pool, || ());
         saturated(pool.serve(|| ()));
         saturated(pool.serve(|| ()));
+        let waits = |pool: &Pool| {
+            let on = pool.when_full(WhenFull::Block).labeled("waits");
+            on.serve(|| ()).expect("room in the end");
+        };
+        let submitter = beside(&pool, waits);
+        wait_in_line(&pool, 1);
+        // This deadline passes while the submission waits, so the task is never accepted.
+        is_expired(
+            pool.when_full(WhenFull::Block)
+                .do_with_deadline(|| (), ms(2)),
+        );
         told(&[
             ("workers", 2.0),
             ("workers_busy", 2.0),
             ("workers_idle", 0.0),
             ("tasks_queued", 3.0),
-            ("submitters_waiting", 0.0),
+            ("submitters_waiting", 1.0),
             ("workers_abandoned", 1.0),
             ("workers_limit", 2.0),
             ("tasks_accepted_total", unstarted + 6.0),
@@ -210,13 +216,18 @@ fn figures_are_published() {
         group.cancel();
         assert_eq!(reason(group.serve(|| ())), "cancelled");
         gate.open();
+        submitter.join().unwrap();
         settle(&pool);
+        // The wait for room is part of a task's delay.
+        let delays = keeper().metric(&delay("pool=figures,label=waits")).samples;
+        assert!(delays.len() == 1 && delays[0] >= 0.002, "{delays:?}");
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
         assert_eq!(reason(pool.serve(|| ())), "closed");
         told(&[
             ("workers", 0.0),
             ("tasks_queued", 0.0),
-            ("tasks_completed_total", 3.0),
+            ("submitters_waiting", 0.0),
+            ("tasks_completed_total", 4.0),
             ("tasks_panicked_total", 1.0),
             ("tasks_discarded_total", 1.0),
             ("workers_spawned_total", 2.0),
@@ -231,52 +242,20 @@ fn figures_are_published() {
             ("spawn_failed", 0.0),
             ("on_worker", 0.0),
             ("forked", 0.0),
-            ("expired", 0.0),
+            ("expired", 1.0),
         ] {
             let labels = format!("pool=figures,reason={reason}");
             let key = format!("lazypool_tasks_refused_total{{{labels}}}");
-            assert_eq!(keeper().last(&key), n, "{reason}");
+            assert_eq!(keeper().metric(&key).last, Some(n), "{reason}");
         }
         let kept = keeper().0.lock().unwrap();
         let units = &kept.described;
         assert_eq!(units["lazypool_task_duration_seconds"], Some(Unit::Seconds));
         assert_eq!(units["lazypool_submitters_waiting"], Some(Unit::Count));
-        for key in kept.last.keys() {
+        for key in kept.metrics.keys() {
             let name = key.split('{').next().expect("a name");
             assert!(units.contains_key(name), "{name} is not described");
         }
-    });
-}
-
-/// Submitters that wait for room are counted, and so is one whose deadline passes while it waits.
-#[test]
-fn waiting_submitters_are_counted() {
-    timed(|| {
-        let pool = named("waiting", 1, 0, |b| b.when_full(WhenFull::Block));
-        let gate = Gate::new();
-        let waiting = || {
-            pool.publish_metrics();
-            keeper().last("lazypool_submitters_waiting{pool=waiting}")
-        };
-        thread::scope(|s| {
-            let _opener = gate.opener();
-            must_serve(&pool, gate.task());
-            for _ in 0..3 {
-                s.spawn(|| must_serve(&pool, || ()));
-            }
-            wait_until("three submitters to wait", || waiting() == 3.0);
-            is_expired(pool.do_with_deadline(|| (), ms(2)));
-            gate.open();
-        });
-        settle(&pool);
-        assert_eq!(waiting(), 0.0);
-        let expired = "lazypool_tasks_refused_total{pool=waiting,reason=expired}";
-        assert_eq!(keeper().last(expired), 1.0);
-        assert_eq!(pool.stats().expired, 0, "the task was never accepted");
-        // Three of the tasks had to wait for room. The start of the thread is not part of a delay.
-        let delays = keeper().samples(&delay("pool=waiting"));
-        assert_eq!(delays.len(), 4);
-        assert!(delays.iter().filter(|d| **d >= 0.002).count() >= 3);
     });
 }
 
@@ -288,9 +267,9 @@ fn spawn_failures_are_a_reason() {
     assert!(pool.serve(|| ()).is_err());
     pool.publish_metrics();
     let failed = "lazypool_tasks_refused_total{pool=unspawned,reason=spawn_failed}";
-    assert_eq!(keeper().last(failed), 1.0);
+    assert_eq!(keeper().metric(failed).last, Some(1.0));
     let failures = "lazypool_spawn_failures_total{pool=unspawned}";
-    assert_eq!(keeper().last(failures), 1.0);
+    assert_eq!(keeper().metric(failures).last, Some(1.0));
 }
 
 /// Each task that ran has one sample of each kind under its label by the time its caller is
@@ -302,7 +281,7 @@ fn tasks_are_timed_by_label() {
         let nap = || thread::sleep(ms(20));
         let start = Instant::now();
         pool.labeled("nap").do_with_deadline(nap, LONG).unwrap();
-        let naps = keeper().samples(&duration("pool=timed,label=nap"));
+        let naps = keeper().metric(&duration("pool=timed,label=nap")).samples;
         assert_eq!(naps.len(), 1);
         assert!(naps[0] >= 0.020 && naps[0] <= start.elapsed().as_secs_f64());
 
@@ -314,10 +293,12 @@ fn tasks_are_timed_by_label() {
         nap();
         gate.open();
         settle(&pool);
-        let delays = keeper().samples(&delay("pool=timed,label=behind"));
+        let delays = keeper().metric(&delay("pool=timed,label=behind")).samples;
         assert_eq!(delays.len(), 1);
         assert!(delays[0] >= 0.020 && delays[0] <= behind.elapsed().as_secs_f64());
-        let durations = keeper().samples(&duration("pool=timed,label=behind"));
+        let durations = keeper()
+            .metric(&duration("pool=timed,label=behind"))
+            .samples;
         assert_eq!(durations.len(), 1);
 
         // Tasks of groups and scopes. Besides the gate's tasks, only these have no label.
@@ -325,7 +306,7 @@ fn tasks_are_timed_by_label() {
         must_serve_in(&group, || ());
         group.wait();
         pool.scope(|s| s.serve(|| ()).unwrap());
-        assert_eq!(keeper().samples(&duration("pool=timed")).len(), 3);
+        assert_eq!(keeper().metric(&duration("pool=timed")).samples.len(), 3);
 
         // These tasks are refused, expire or are discarded.
         let (never, gate) = (pool.labeled("never"), Gate::new());
@@ -337,11 +318,11 @@ fn tasks_are_timed_by_label() {
         gate.open();
         pool.shutdown(Shutdown::Discard, Duration::MAX);
         assert_eq!(pool.stats().discarded, 4);
-        let never = keeper().samples(&delay("pool=timed,label=never"));
+        let never = keeper().metric(&delay("pool=timed,label=never")).samples;
         assert!(never.is_empty());
-        assert_eq!(keeper().samples(&delay("pool=timed")).len(), 4);
+        assert_eq!(keeper().metric(&delay("pool=timed")).samples.len(), 4);
         // The metric was looked up once, however many tasks there were.
-        assert_eq!(keeper().looked_up(&delay("pool=timed")), 1);
+        assert_eq!(keeper().metric(&delay("pool=timed")).looked_up, 1);
     });
 }
 
@@ -356,9 +337,9 @@ fn labels_do_not_run_out() {
                 let label: &'static str = Box::leak(format!("label{n}").into_boxed_str());
                 pool.labeled(label).do_with_deadline(|| (), LONG).unwrap();
                 let key = duration(&format!("pool=labels,label={label}"));
-                assert_eq!(keeper().samples(&key).len(), turn);
+                assert_eq!(keeper().metric(&key).samples.len(), turn);
                 let expect = if n < 64 { 1 } else { turn };
-                assert_eq!(keeper().looked_up(&key), expect, "{label}");
+                assert_eq!(keeper().metric(&key).looked_up, expect, "{label}");
             }
         }
     });
@@ -368,9 +349,12 @@ fn labels_do_not_run_out() {
 #[test]
 fn a_recorder_may_come_late() {
     let early = &setup().1;
-    let before = keeper().samples(&duration("pool=early")).len();
+    let before = keeper().metric(&duration("pool=early")).samples.len();
     early.do_with_deadline(|| (), LONG).unwrap();
-    assert_eq!(keeper().samples(&duration("pool=early")).len(), before + 1);
+    assert_eq!(
+        keeper().metric(&duration("pool=early")).samples.len(),
+        before + 1
+    );
 }
 
 /// Law 7 for recorders: their panics change no task's outcome and count as panics of hooks.

@@ -91,39 +91,6 @@ fn law10_a_shutdown_inside_a_hook() {
     });
 }
 
-/// Law 10: if the pool is dropped on one of its own workers, the drop does not wait, and no worker
-/// joins itself. Tasks of other workers and of the queue end as the mode says. See pond 49.
-#[test]
-fn law10_dropped_by_its_own_task() {
-    timed_each(product(MODES, [0, 3]), |(mode, queue)| {
-        let pool = Arc::new(pool_with(2, queue, |b| {
-            b.shutdown_on_drop(mode, Duration::MAX).thread_name("lp10o")
-        }));
-        let (other, start) = (Gate::new(), Gate::new());
-        let ledger = Ledger::new(2 + queue);
-        occupy_then(&pool, &other, ledger.task(0));
-        let (inner, run) = (Arc::clone(&pool), ledger.task(1));
-        let (tx, rx) = mpsc::channel();
-        let drops = move || {
-            drop(inner);
-            run();
-            tx.send(()).unwrap();
-        };
-        occupy_then(&pool, &start, drops);
-        (2..2 + queue).for_each(|id| must_serve(&pool, ledger.task(id)));
-        drop(pool);
-        start.open();
-        arrives("the drop to return", &rx);
-        assert_eq!(ledger.runs(0), 0);
-        other.open();
-        ledger.wait_drops();
-        let queued = if mode == Shutdown::Drain { queue } else { 0 };
-        assert_eq!(ledger.total_runs(), 2 + queued as u64, "{mode:?}");
-        #[cfg(target_os = "linux")]
-        wait_until("the workers to end", || os::workers_named("lp10o") == 0);
-    });
-}
-
 /// Laws 1, 3, 4, 6 and 9: a worker in a thread-local destructor has left its slot and the counts.
 /// Neither a submission nor a worker that ends later waits for it. Only a shutdown does: its report
 /// is clean once no thread is left. The test does not run on Windows: no thread starts there while

@@ -1,10 +1,10 @@
-//! Law 15 (scope), and the parts of laws 9, 10 and 14 about scopes. Programs that must not compile
+//! Law 15 (scope), and the parts of laws 9 and 14 about scopes. Programs that must not compile
 //! are documentation tests.
 
 mod common;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -22,10 +22,10 @@ fn panic_of<'env, T>(
     *payload.downcast().expect("a message")
 }
 
-/// `scope` returns the result of its closure once every task served in it has ended. Tasks can
-/// borrow from outside, also mutably. They may be large.
+/// `scope` returns the result of its closure once every task served in it has ended and is counted,
+/// and its worker is free. Tasks can borrow from outside, also mutably. They may be large.
 #[test]
-fn law15_scope_waits_for_every_task() {
+fn law09_law15_scope_waits_for_every_task() {
     timed_each([(1, 0), (2, 0), (3, 16)], |(max, queue)| {
         let pool = pool(max, queue);
         for _ in 0..rounds(200) {
@@ -35,6 +35,7 @@ fn law15_scope_waits_for_every_task() {
                     let (sum, load, captured) = (&sum, [i; 50], on_drop(drops.task()));
                     scope.serve_or_run(move || {
                         let _captured = captured;
+                        assert_eq!((task::deadline(), task::label()), (None, None));
                         *number = i;
                         thread::yield_now();
                         sum.fetch_add(load.iter().sum(), Ordering::Relaxed);
@@ -44,85 +45,9 @@ fn law15_scope_waits_for_every_task() {
             });
             assert_eq!((text, drops.get()), ("returned", 24));
             assert_eq!((numbers.iter().sum(), sum.into_inner()), (300, 300 * 50));
+            assert_stats!(check_at_rest(&pool), running: 0, queued: 0, panicked: 0);
         }
         assert_eq!(pool.scope(|_| 5), 5);
-    });
-}
-
-/// `scope` waits for a slow task, however early its closure returns.
-#[test]
-fn law15_scope_does_not_return_early() {
-    timed_each([0, 2], |queue| {
-        let pool = pool(1, queue);
-        let (gate, done) = (Gate::new(), AtomicBool::new(false));
-        thread::scope(|s| {
-            let _opener = gate.opener();
-            let call = s.spawn(|| {
-                let task = || {
-                    gate.key().pass();
-                    done.store(true, Ordering::SeqCst);
-                };
-                pool.scope(|scope| scope.serve(task).unwrap());
-                done.load(Ordering::SeqCst)
-            });
-            gate.wait_entered(1);
-            thread::sleep(ms(20));
-            assert!(!call.is_finished());
-            gate.open();
-            assert!(call.join().unwrap(), "returned before its task had ended");
-        });
-    });
-}
-
-/// When a scope's wait ends, its tasks are counted and their workers are free.
-#[test]
-fn law09_after_a_scope_all_is_counted_and_free() {
-    timed_each([(1, 0), (3, 0), (2, 4)], |(max, queue)| {
-        let pool = pool(max, queue);
-        let cap = (max + queue) as u64;
-        for round in 1..=rounds(300) {
-            let captured = Arc::new(());
-            pool.scope(|scope| {
-                for _ in 0..cap {
-                    let captured = Arc::clone(&captured);
-                    // The previous scope left no worker occupied, so no task may be refused.
-                    scope.serve(move || drop(captured)).unwrap();
-                }
-            });
-            assert_eq!(Arc::strong_count(&captured), 1);
-            let (s, all) = (check_at_rest(&pool), round * cap);
-            assert_stats!(s, completed: all, accepted: all, running: 0, queued: 0, idle: s.workers);
-        }
-    });
-}
-
-/// A panic in a task, or in the drop of a capture, is raised again in the caller, with its payload,
-/// once all tasks have ended.
-#[test]
-fn law15_a_tasks_panic_is_raised_after_all_have_ended() {
-    timed_each([0, 4], |queue| {
-        let pool = pool(4, queue);
-        for round in 1..=rounds(30) {
-            let (ended, returned) = (Tally::default(), AtomicBool::new(false));
-            let message = panic_of(&pool, |scope| {
-                let ended = &ended;
-                let bomb = Bomb("from a task");
-                scope.serve(|| quiet_panic("from a task")).unwrap();
-                scope.serve(move || drop(bomb)).unwrap();
-                for _ in 0..2 {
-                    let task = move || {
-                        thread::sleep(ms(2));
-                        ended.add(1);
-                    };
-                    scope.serve(task).unwrap();
-                }
-                returned.store(true, Ordering::SeqCst);
-            });
-            assert_eq!((message, ended.get()), ("from a task", 2));
-            assert!(returned.into_inner(), "the closure ran to its end");
-            assert_stats!(pool.stats(), panicked: 2 * round, completed: 2 * round, running: 0);
-        }
-        assert_cap_usable(&pool);
     });
 }
 
@@ -140,74 +65,46 @@ fn law15_a_value_that_panics_beside_a_task() {
     });
 }
 
-/// Borrowed data is not touched after `scope` returns, even if the scope's closure panics. Its
-/// panic is raised once all tasks have ended.
+/// A panic in a task, in the drop of a capture, or in the scope's closure is raised in the caller,
+/// with its payload, once all tasks have ended. Borrowed data is not touched after that.
 #[test]
-fn law15_the_closures_own_panic_waits_too() {
-    timed_each(product([false, true], [0, 3]), |(tasks_panic, queue)| {
+fn law15_a_panic_is_raised_after_all_tasks_have_ended() {
+    let who = ["task", "capture", "closure", "task and closure"];
+    timed_each(product(who, [0, 4]), |(who, queue)| {
         let pool = pool(2, queue);
         for _ in 0..rounds(30) {
-            let (mut data, touched) = ([0_u8; 64], AtomicUsize::new(0));
+            let (mut data, touched) = ([0_u8; 64], Tally::default());
             let message = panic_of(&pool, |scope| {
                 let (left, right) = data.split_at_mut(32);
                 for half in [left, right] {
+                    let bomb = (who == "capture").then(|| Bomb("capture"));
                     let touched = &touched;
                     let task = move || {
+                        let _captured = &bomb;
                         thread::sleep(ms(1));
                         half.fill(7);
-                        touched.fetch_add(1, Ordering::SeqCst);
-                        if tasks_panic {
+                        touched.add(1);
+                        if who.starts_with("task") {
                             quiet_panic("task");
                         }
                     };
                     scope.serve(task).unwrap();
                 }
-                quiet_panic("closure");
+                touched.add(10); // the tasks' panics do not end the closure
+                if who.ends_with("closure") {
+                    quiet_panic("closure");
+                }
             });
-            assert!(message == "closure" || tasks_panic, "{message}");
-            assert_eq!((touched.into_inner(), data), (2, [7; 64]));
+            assert!(who.contains(message), "{message}");
+            assert_eq!((touched.get(), data), (12, [7; 64]));
             data.fill(0);
             thread::yield_now();
             assert_eq!(data, [0; 64], "the data was touched after the scope");
+            let s = assert_stats!(check_at_rest(&pool), running: 0, queued: 0);
+            let panicked = if who == "closure" { 0 } else { s.accepted };
+            assert_eq!(s.panicked, panicked, "{s:?}");
         }
-    });
-}
-
-/// Laws 10 and 15: no shutdown discards an accepted task of a scope, not even a queued one. The
-/// tasks see a `Cancel`. Afterwards the scope's `serve` is refused as `Closed`.
-#[test]
-fn law10_law15_no_shutdown_discards_a_scopes_tasks() {
-    timed_each(MODES, |mode| {
-        let (pool, gate) = held(6);
-        let (ledger, others, cancelled) = (Ledger::new(4), Tally::default(), Tally::default());
-        let gone = if mode == Shutdown::Drain { 0 } else { 2 };
-        pool.scope(|scope| {
-            let _opener = gate.opener();
-            // They lie between tasks without a scope, which are discarded.
-            for id in 0..4 {
-                if id % 2 == 0 {
-                    must_serve(&pool, others.task());
-                }
-                let (run, cancelled) = (ledger.task(id), &cancelled);
-                let task = move || {
-                    run();
-                    cancelled.add(task::is_cancelled().into());
-                };
-                scope.serve(task).unwrap();
-            }
-            let report = pool.shutdown(mode, ms(2));
-            assert!(!report.is_clean());
-            let left = pool.stats().queued as u64;
-            assert_eq!((report.discarded, left), (gone, 6 - gone));
-            assert_eq!(ledger.total_runs(), 0);
-            assert_eq!(reason(scope.serve(|| ())), "closed");
-        });
-        ledger.assert_all_ran();
-        let cancels = mode == Shutdown::Cancel;
-        assert_eq!(cancelled.get(), if cancels { 4 } else { 0 });
-        assert!(pool.shutdown(mode, LIMIT).is_clean());
-        assert_eq!(others.get(), 2 - gone);
-        check_at_rest(&pool);
+        assert_cap_usable(&pool);
     });
 }
 
@@ -265,67 +162,25 @@ fn law15_scopes_grow_and_nest() {
     });
 }
 
-/// Law 14: on a worker of its own pool, `Scope::serve` never queues and never waits for room. An
-/// idle or new worker takes the task; if there is neither, it is refused as `OnWorker` even though
-/// the queue has room.
-#[test]
-fn law14_scope_serve_on_a_worker_never_queues() {
-    timed_each([WhenFull::Refuse, WhenFull::Block], |policy| {
-        let pool = Arc::new(pool_with(2, 4, |b| b.when_full(policy)));
-        on_worker(&pool, |pool| {
-            let gate = Gate::new();
-            pool.scope(|scope| {
-                let _opener = gate.opener();
-                // A new worker takes the first task; no worker is left for the second.
-                scope.serve(gate.task()).unwrap();
-                nested(scope.serve(|| ()));
-                assert_eq!(pool.stats().queued, 0);
-            });
-        });
-        assert_stats!(settle(&pool), spawned: 2, refused: 1, completed: 2);
-        // On another thread the task is queued.
-        let gate = hold(&pool, 2);
-        pool.scope(|scope| {
-            let _opener = gate.opener();
-            scope.serve(|| ()).unwrap();
-            assert_eq!(pool.stats().queued, 1);
-        });
-    });
-}
-
 /// Law 14: a worker that opened a scope waits for each of its tasks. So none of these is queued or
-/// waits for room, whichever thread serves it: that worker may be the only one.
+/// waits for room, whichever thread serves it: that worker may be the only one. A new worker takes
+/// a task; without one it is refused as `OnWorker` even though the queue has room.
 #[test]
 fn law14_nothing_queues_in_a_scope_that_a_worker_opened() {
     timed_each([WhenFull::Refuse, WhenFull::Block], |policy| {
-        let pool = Arc::new(pool_with(1, 4, |b| b.when_full(policy)));
+        let pool = Arc::new(pool_with(2, 4, |b| b.when_full(policy)));
         on_worker(&pool, |pool| {
-            let other = Pool::new(1).unwrap();
+            let (other, gate) = (Pool::new(1).unwrap(), Gate::new());
             pool.scope(|scope| {
+                let _opener = gate.opener();
+                scope.serve(gate.task()).unwrap();
                 let serve = || drop(nested(scope.serve(|| ())));
+                serve();
                 thread::scope(|s| s.spawn(serve).join().unwrap());
                 other.scope(|s| s.serve(serve).unwrap());
+                assert_eq!(pool.stats().queued, 0);
             });
         });
-        assert_stats!(settle(&pool), refused: 2, completed: 1);
-    });
-}
-
-/// A scope's tasks have no deadline and no label. Refused closures come back with their borrows.
-#[test]
-fn a_scopes_tasks_look_like_served_ones() {
-    timed(|| {
-        let pool = pool(1, 0);
-        let mut seen = None;
-        let look = || seen = Some((task::deadline(), task::label(), task::slot()));
-        pool.scope(|scope| scope.serve(look).unwrap());
-        assert_eq!(seen, Some((None, None, Some(0))));
-        let _gate = hold(&pool, 1);
-        let mut text = String::from("borrowed");
-        pool.scope(|scope| {
-            let refused = scope.serve(|| text.push('!')).unwrap_err();
-            assert!(refused.is_saturated() && refused.caller_runs().is_ok());
-        });
-        assert_eq!(text, "borrowed!");
+        assert_stats!(settle(&pool), spawned: 2, refused: 3, completed: 2);
     });
 }

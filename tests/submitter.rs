@@ -1,6 +1,6 @@
-//! Options of a submission: law 14 (policy), law 17 (deadlines for `serve`), law 18 (no start in
-//! vain), and the options that groups and scopes take over. See `handle_cancel.rs` for tasks that
-//! are cancelled after their deadline.
+//! Options of a submission: law 17 (deadlines for `serve`), law 18 (no start in vain), and the
+//! options that groups and scopes take over. Policies: `blocking.rs`. Tasks that are cancelled
+//! after their deadline: `handle_cancel.rs`.
 
 mod common;
 
@@ -46,8 +46,11 @@ fn options_add_up_and_the_last_counts() {
         let is_far = |deadline: Option<Instant>| deadline > Some(Instant::now() + LONG / 2);
         let (tell, told) = mpsc::channel();
         let look = || {
-            let tell = tell.clone();
-            move || tell.send((task::label(), task::deadline())).unwrap()
+            let (tell, load) = (tell.clone(), [7_u64; 20]);
+            move || {
+                assert_eq!(load[19], 7, "a large closure");
+                tell.send((task::label(), task::deadline())).unwrap();
+            }
         };
         let group = both.group();
         is_safe(&group);
@@ -63,32 +66,12 @@ fn options_add_up_and_the_last_counts() {
             (both.with_deadline(Duration::MAX), Some("second")),
             (pool.min_remaining(LONG), None),
             (pool.when_full(WhenFull::Refuse), None),
+            (pool.run_limit(LONG).run_limit(Duration::MAX), None),
         ] {
             assert_eq!(seen(on), (label, None, None), "{on:?}");
         }
         at_rest(&pool);
         assert_eq!(pool.workers()[0].label, None);
-    });
-}
-
-/// Law 14: a submitter's own policy overrides the builder's, also together with a deadline.
-#[test]
-fn law14_a_policy_of_its_own() {
-    timed(|| {
-        let (pool, gate) = held(0);
-        let briefly = pool.when_full(WhenFull::BlockFor(ms(30)));
-        takes(ms(30), || saturated(briefly.serve(|| ())));
-        saturated(briefly.when_full(WhenFull::Refuse).serve(|| ()));
-        let waits = pool.when_full(WhenFull::Block);
-        is_expired(waits.do_with_deadline(|| (), ms(20)));
-        saturated(waits.with_deadline(ms(20)).group().serve(|| ()));
-        let blocked = beside(&pool, |pool| {
-            must_submit(pool.when_full(WhenFull::Block), || ())
-        });
-        wait_in_line(&pool, 1);
-        gate.open();
-        blocked.join().unwrap();
-        at_rest(&pool);
     });
 }
 
@@ -162,7 +145,7 @@ fn law17_the_deadline_bounds_the_wait_and_the_call() {
         });
         assert_eq!(pool.stats().refusals.saturated, 1);
         let at = Instant::now() + ms(20);
-        saturated(waits.with_deadline_at(at).serve(|| ()));
+        saturated(waits.with_deadline_at(at).group().serve(|| ()));
         assert!(Instant::now() >= at);
         for (own, call) in [(ms(20), LONG), (LONG, ms(20)), (Duration::MAX, ms(20))] {
             let start = Instant::now();
@@ -233,7 +216,8 @@ fn law17_a_run_limit_counts_from_the_start() {
         must_submit(brief, task());
         must_serve_in(&group, task());
         must_submit(brief.with_deadline(LONG), task());
-        must_submit(pool.run_limit(LONG), || ());
+        // A run limit is no deadline for `min_remaining`.
+        must_submit(pool.run_limit(LONG).min_remaining(2 * LONG), || ());
         thread::sleep(ms(20)); // longer than their run limit
         gate.open();
         group.wait();
@@ -244,38 +228,6 @@ fn law17_a_run_limit_counts_from_the_start() {
         assert_eq!((group.completed(), group.discarded()), (1, 0));
         let next = pool.do_with_deadline(task::deadline, Duration::MAX);
         assert_eq!(next.unwrap(), None, "of the next task on the worker");
-    });
-}
-
-/// Of a run limit and a deadline, the earlier one counts.
-#[test]
-fn law17_the_earlier_of_run_limit_and_deadline_counts() {
-    timed(|| {
-        let pool = pool(1, 2);
-        let hour = Duration::from_secs(3600);
-        let limit = pool.run_limit(hour);
-        for on in [
-            limit,
-            limit.with_deadline(4 * hour),
-            pool.run_limit(4 * hour).with_deadline(hour),
-            // A run limit is no deadline for `min_remaining`.
-            limit.min_remaining(4 * hour),
-            limit.min_remaining(Duration::MAX),
-        ] {
-            let called = on.do_with_deadline(task::remaining, Duration::MAX);
-            for left in [seen(on).2, called.unwrap()] {
-                let left = left.expect("a deadline");
-                assert!(left <= hour && left > hour / 2, "{on:?}: {left:?}");
-            }
-        }
-        let never = Duration::MAX;
-        for none in [pool.run_limit(never), limit.run_limit(never)] {
-            assert_eq!(seen(none).2, None);
-            let called = none.do_with_deadline(task::remaining, Duration::MAX);
-            assert_eq!(called.unwrap(), None);
-        }
-        assert_stats!(at_rest(&pool), expired: 0, timed_out: 0);
-        is_expired(limit.min_remaining(hour).do_with_deadline(|| (), hour / 2));
     });
 }
 
@@ -316,29 +268,21 @@ fn law17_a_run_limit_does_not_end_the_call() {
 }
 
 /// A task with less than that time left is not started. Its caller gets it back when its turn
-/// comes, before the deadline.
+/// comes, before the deadline, which may come from `with_deadline`. Tasks that have enough time
+/// run, and so do those without a deadline.
 #[test]
 fn law18_a_task_with_too_little_time_left_is_not_started() {
     timed_each([0, 2], |queue| {
         let pool = pool(1, queue);
-        let start = Instant::now();
         let least = pool.min_remaining(LONG + ms(1));
-        assert_eq!(expired(least.do_with_deadline(|| 5, LONG)).run(), 5);
-        assert!(start.elapsed() < LIMIT, "at its turn, not at its deadline");
-        assert_stats!(settle(&pool), expired: 1, accepted: 1);
-        let enough = pool.min_remaining(ms(1)).do_with_deadline(|| 6, LONG);
-        assert!(matches!(enough, Ok(6)), "{enough:?}");
-        let never = least.do_with_deadline(|| 7, Duration::MAX);
-        assert!(matches!(never, Ok(7)), "{never:?}");
-        at_rest(&pool);
-        assert_cap_usable(&pool);
+        // In turn, a new worker and an idle one would have to start the task.
+        for _ in 0..2 {
+            assert_eq!(expired(least.do_with_deadline(|| 5, LONG)).run(), 5);
+            settle(&pool);
+        }
+        assert_eq!(least.do_with_deadline(|| 7, Duration::MAX).unwrap(), 7);
+        assert_stats!(at_rest(&pool), expired: 2, accepted: 3);
     });
-}
-
-/// A queued task without enough time left is not started, and tasks that have enough time run. The
-/// deadline may come from `with_deadline`.
-#[test]
-fn law18_a_queued_task_with_too_little_time_left_is_not_started() {
     timed(|| {
         let (pool, gate) = held(8);
         let ran = Tally::default();
