@@ -25,10 +25,6 @@ fn nested_panic(depth: u32) -> ! {
     panic::resume_unwind(Box::new(Nested(depth)))
 }
 
-// ---------------------------------------------------------------------------------------------
-// Law 7
-// ---------------------------------------------------------------------------------------------
-
 /// Law 7: the drop of a capture, of a payload that no caller takes, or of a result whose caller or
 /// handle has left panics. The task counts once, as panicked, and is reported once. A waiting caller gets the
 /// payload of a capture's drop, and no value.
@@ -160,10 +156,6 @@ fn law07_hooks_panic() {
         assert_stats!(check_at_rest(&pool), retired: 2, workers: 0, hook_panics: 14);
     });
 }
-
-// ---------------------------------------------------------------------------------------------
-// Law 8
-// ---------------------------------------------------------------------------------------------
 
 /// Makes a call whose closure captures `N` words, and checks where its captures are dropped.
 fn assert_gone<const N: usize>(pool: &Pool, panics: bool, d: Duration) {

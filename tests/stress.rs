@@ -17,7 +17,7 @@ use lazypool::{DeadlineError, Group, Handle, Pool, Refused, Shutdown, TaskError,
 
 const THREADS: usize = 16;
 /// How many tasks each thread makes for one pool.
-const EACH: usize = cut(2000) as usize;
+const EACH: usize = cut(1000) as usize;
 
 /// What the submitter of a task was told about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -167,15 +167,17 @@ fn run(pool: Pool, mode: Shutdown) -> u64 {
             let (load, told) = (&load, &told);
             s.spawn(move || {
                 let mut rng = Rng::new(me as u64 + unique());
-                for id in me * EACH..(me + 1) * EACH {
-                    let what = load.submit(id, &mut rng);
-                    told.lock().unwrap()[id] = what;
-                    load.made.add(1);
+                let mine = me * EACH..(me + 1) * EACH;
+                let submit = |id| {
                     if rng.below(200) == 0 {
                         // Long enough for workers to retire.
                         thread::sleep(Duration::from_micros(rng.below(6000)));
                     }
-                }
+                    load.made.add(1);
+                    load.submit(id, &mut rng)
+                };
+                let outcomes: Vec<_> = mine.clone().map(submit).collect();
+                told.lock().unwrap()[mine].copy_from_slice(&outcomes);
             });
         }
         wait_until("half of the load", || {
@@ -187,6 +189,7 @@ fn run(pool: Pool, mode: Shutdown) -> u64 {
         load.pool.shutdown(mode, LIMIT)
     });
     assert!(report.is_clean(), "{report:?}");
+    assert!(mode != Shutdown::Drain || report.discarded == 0);
     let s = check_at_rest(&load.pool);
     assert_stats!(s, workers: 0, spawned: s.retired);
 
