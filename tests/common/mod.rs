@@ -34,7 +34,7 @@ pub(crate) use cut::cut;
 use cut::limit;
 pub use futures::*;
 pub use gates::*;
-pub use ledger::{Entry, Gauge, Inside, Ledger, Tally};
+pub use ledger::{Entry, Gauge, Ledger, Tally};
 pub use outcomes::*;
 pub use pools::*;
 
