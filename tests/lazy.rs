@@ -85,6 +85,39 @@ fn law05_idle_workers_before_a_thread() {
     });
 }
 
+/// Law 5: a task stays queued only while every worker is occupied or one is being woken for it. No
+/// wake-up is lost, and one free worker is enough.
+#[test]
+fn law05_no_queued_task_is_forgotten() {
+    let cases = [
+        (1, 0, Duration::MAX),
+        (2, 0, Duration::MAX),
+        (2, 0, ms(1)),
+        (3, 2, Duration::MAX),
+    ];
+    timed_each(cases, |(max, occupied, idle)| {
+        let pool = pool_with(max, 4, |b| b.idle_timeout(idle));
+        let _gate = hold(&pool, occupied);
+        let ran = Tally::default();
+        let mut rng = Rng::new(max as u64);
+        let mut served = 0;
+        for _ in 0..rounds(3000) {
+            // A few tasks at a time, around the moments at which workers go to sleep.
+            for _ in 0..=rng.below(3) {
+                let (run, work) = (ran.task(), Duration::from_micros(rng.below(8)));
+                let outcome = pool.serve(move || {
+                    spin(work);
+                    run();
+                });
+                served += u64::from(outcome.is_ok());
+                spin(Duration::from_micros(rng.below(12)));
+            }
+            wait_until("queued tasks to run", || ran.get() == served);
+            spin(Duration::from_micros(rng.below(30)));
+        }
+    });
+}
+
 /// Law 5: the workers that `build` starts are idle when it returns, with their start hooks over.
 /// They take the first tasks, and no other thread is started.
 #[test]

@@ -3,13 +3,14 @@
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use common::os::thread_total;
 use common::*;
-use lazypool::{Shutdown, WhenFull};
+use lazypool::{Pool, Shutdown, WhenFull};
 
 /// Other systems do not tell it.
 #[cfg(not(target_os = "linux"))]
@@ -148,6 +149,27 @@ fn law04_occupied_surplus_workers_end_after_their_task() {
         assert_stats!(pool.stats(), running: 2, queued: 6);
         second.open();
         assert_stats!(at_rest(&pool), completed: 12, retired: 2);
+    });
+}
+
+/// Raising the limit wakes submitters that wait for room, and starts workers for queued tasks.
+#[test]
+fn law04_raising_the_limit_makes_room() {
+    timed(|| {
+        let pool = Arc::new(pool(3, 1));
+        pool.set_limit(1).expect("limit");
+        let gate = hold(&pool, 1);
+        must_serve(&pool, gate.task());
+        let task = gate.task();
+        let serve = |pool: &Pool| pool.when_full(WhenFull::Block).serve(task).is_ok();
+        let blocked = beside(&pool, serve);
+        wait_in_line(&pool, 1);
+        pool.set_limit(3).expect("limit");
+        assert!(blocked.join().expect("no panic"));
+        // No thread submits any more; the queued task gets a worker nevertheless.
+        wait_until("all three tasks to run", || gate.entered() == 3);
+        gate.open();
+        at_rest(&pool);
     });
 }
 
