@@ -14,13 +14,14 @@ fn is_waiting(ended: &mpsc::Receiver<()>) -> bool {
     ended.recv_timeout(ms(50)) == Err(mpsc::RecvTimeoutError::Timeout)
 }
 
-/// Why a task is abandoned: its caller leaves, its group or its handle cancels it, its deadline or
+/// Why a task is abandoned: its caller leaves, its group or its handle cancels it, its handle is dropped, its deadline or
 /// its run limit passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cause {
     Caller,
     Group,
     Handle,
+    Dropped,
     Deadline,
     RunLimit,
 }
@@ -37,16 +38,20 @@ impl Cause {
             }
             Self::Deadline => pool.with_deadline(ms(1000)).group(),
             Self::RunLimit => pool.run_limit(ms(1000)).group(),
-            Self::Group | Self::Handle => pool.group(),
+            Self::Group | Self::Handle | Self::Dropped => pool.group(),
         };
         let handle = must_await(group.awaitable(), gate.task());
-        if self == Self::Handle {
-            return Box::new(move || drop(handle));
-        }
-        handle.detach();
-        Box::new(move || {
-            if self == Self::Group {
-                group.cancel();
+        Box::new(move || match self {
+            Self::Dropped => drop(handle),
+            Self::Handle => {
+                handle.cancel();
+                handle.detach();
+            }
+            _ => {
+                handle.detach();
+                if self == Self::Group {
+                    group.cancel();
+                }
             }
         })
     }
@@ -64,8 +69,9 @@ impl Cause {
 /// the time since the task's deadline passed, and `None` if no deadline did.
 #[test]
 fn law10_law17_what_abandons_a_task() {
-    use Cause::{Caller, Deadline, Group, Handle, RunLimit};
-    timed_each([Caller, Group, Handle, Deadline, RunLimit], |cause| {
+    use Cause::{Caller, Deadline, Dropped, Group, Handle, RunLimit};
+    let causes = [Caller, Group, Handle, Dropped, Deadline, RunLimit];
+    timed_each(causes, |cause| {
         let (gate, pool, start) = (Gate::new(), pool(2, 2), Instant::now());
         cause.abandon(&pool, &gate);
         assert_stats!(pool.stats(), abandoned: 1, running: 1);
@@ -75,7 +81,7 @@ fn law10_law17_what_abandons_a_task() {
             assert_eq!(all.len(), 1);
             all[0]
         };
-        if matches!(cause, Group | Handle) {
+        if matches!(cause, Group | Handle | Dropped) {
             assert_eq!(abandoned_for(), None);
         } else {
             let first = abandoned_for().expect("the deadline has passed");
@@ -133,8 +139,8 @@ fn law10_a_drop_after_a_shutdown_that_did_not_wait_waits() {
 /// starts only during the wait.
 #[test]
 fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {
-    use Cause::{Deadline, Group, Handle, RunLimit};
-    let causes = [Deadline, RunLimit, Group, Handle];
+    use Cause::{Deadline, Dropped, Group, Handle, RunLimit};
+    let causes = [Deadline, RunLimit, Group, Handle, Dropped];
     timed_each(product(causes, [false, true]), |(cause, later)| {
         let by_itself = matches!(cause, Deadline | RunLimit);
         let never = Gate::new();
@@ -153,22 +159,5 @@ fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {
             abandons();
         }
         arrives("the end of the drop", &ended);
-    });
-}
-
-/// Beside abandoned tasks, a drop waits for the tasks that are not abandoned, queued ones included.
-#[test]
-fn law10_a_drop_waits_for_the_others() {
-    timed(|| {
-        let (never, gate) = (Gate::new(), Gate::new());
-        let (pool, ran) = (pool(2, 4), Tally::default());
-        Cause::Group.abandon(&pool, &never);
-        must_serve(&pool, gate.task());
-        must_serve(&pool, ran.task());
-        let ended = drop_aside(pool);
-        assert!(is_waiting(&ended));
-        gate.open();
-        arrives("the end of the drop", &ended);
-        assert_eq!(ran.get(), 1, "the queued task has run");
     });
 }

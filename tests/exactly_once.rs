@@ -3,12 +3,11 @@
 
 mod common;
 
-use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{DeadlineError, Shutdown};
+use lazypool::Shutdown;
 
 /// A value whose bytes must survive every move that the pool makes. It is aligned as `A` is.
 struct Load<A, const N: usize> {
@@ -137,74 +136,5 @@ fn law02_every_size_and_alignment_on_every_path() {
         every_path::<A256, 1>();
         every_path::<A256, 1024>();
         every_path::<u8, 5_000>();
-    });
-}
-
-/// Law 2: a refused closure comes back without having run, and can be submitted again. See JDK
-/// ThreadPoolExecutorTest.
-#[test]
-fn law02_refused_closures_can_be_retried() {
-    timed_each([0, 3], |queue| {
-        let n = rounds(1000) as usize;
-        let pool = pool(2, queue);
-        let gate = filled(&pool);
-        let ledger = Ledger::new(n);
-        let back = |id| saturated(pool.serve(ledger.task(id))).into_inner();
-        let tasks: Mutex<Vec<_>> = Mutex::new((0..n).map(back).collect());
-        assert_eq!(ledger.total_runs(), 0);
-        gate.open();
-        let refusals = Tally::default();
-        refusals.add(n as u64);
-        thread::scope(|s| {
-            for _ in 0..4 {
-                s.spawn(|| loop {
-                    let next = tasks.lock().unwrap().pop();
-                    let Some(mut task) = next else { return };
-                    while let Err(refused) = pool.serve(task) {
-                        refusals.add(1);
-                        task = saturated(Err(refused)).into_inner();
-                        thread::yield_now();
-                    }
-                });
-            }
-        });
-        let completed = (n + 2 + queue) as u64;
-        assert_stats!(settle(&pool), completed: completed, refused: refusals.get());
-        ledger.assert_all_ran();
-    });
-}
-
-/// Laws 2 and 3: the deadline passes just as a worker starts the task. A closure that came back
-/// never runs; any other runs once.
-#[test]
-fn law02_law03_the_deadline_passes_as_the_task_starts() {
-    timed(|| {
-        let pool = pool(1, 0);
-        let n = rounds(30_000) as usize;
-        let ledger = Ledger::new(n);
-        let mut nanos = 2_000;
-        let call = |id| {
-            // The worker has just become idle and is still awake, so it starts the task at once.
-            while pool.stats().running > 0 {
-                std::hint::spin_loop();
-            }
-            let outcome = pool.do_with_deadline(ledger.task(id), Duration::from_nanos(nanos));
-            let started = matches!(outcome, Ok(()) | Err(DeadlineError::TimedOut));
-            // The next deadline moves to the other side of the task's start.
-            if started {
-                nanos -= nanos / 32;
-            } else {
-                drop(expired(outcome));
-                nanos += nanos / 32 + 1;
-            }
-            started
-        };
-        let started: Vec<bool> = (0..n).map(call).collect();
-        settle(&pool);
-        for (id, started) in started.into_iter().enumerate() {
-            let fate = ledger.fate(id);
-            assert_eq!(fate, (u32::from(started), 1), "task {id}");
-        }
-        check_at_rest(&pool);
     });
 }

@@ -2,12 +2,12 @@
 //! drop of the pool return at once, for each state of the parent's threads at the fork. The parent
 //! notices nothing. The child uses nothing else of the parent's pools.
 //!
-//! See `fork_locks.rs` for forks while other threads hold the pool's locks, and `fork_within.rs`
-//! for forks made by a task, hook, waker or capture.
+//! See `fork_within.rs` for forks made by a task, hook, waker or capture.
 #![cfg(unix)]
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 use std::thread;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use common::fork::*;
 use common::*;
-use lazypool::{Pool, Shutdown, Submitter, WhenFull};
+use lazypool::{Group, Pool, Shutdown, Submitter, WhenFull};
 
 /// Pools that were never used, whose workers are idle or have retired, and that have ended.
 #[test]
@@ -179,5 +179,75 @@ fn law19_an_earlier_child_handler() {
             in_child(|| ());
             at_rest(&place.lock().unwrap().take().unwrap());
         }
+    });
+}
+
+/// Does what the `n`-th thread does in a round. Returns `true` if it submitted a counted task that
+/// was accepted.
+fn keep_busy(pool: &Pool, group: &Group, ran: &Tally, n: u32, round: u64) -> bool {
+    match n {
+        0 => {
+            let run = ran.task();
+            let panics = move || {
+                run();
+                quiet_panic("on purpose");
+            };
+            group.serve(panics).is_ok()
+        }
+        1 => {
+            let _ = group.wait_timeout(Duration::from_micros(round % 50));
+            pool.serve(ran.task()).is_ok()
+        }
+        2 => {
+            let other = pool.group();
+            let guard = other.drop_guard();
+            // This task is run or discarded, so it is not in the ledger.
+            let _ = other.serve(|| ());
+            drop(guard);
+            pool.do_with_deadline(ran.task(), LONG).is_ok()
+        }
+        3 => {
+            let mut future = pool.awaitable().serve_async(|| ());
+            drop(poll(&mut future, Waker::noop()));
+            false
+        }
+        _ => {
+            let _ = (pool.stats(), group.panicked(), pool.workers());
+            pool.set_limit(1 + (round % 2) as usize).unwrap();
+            false
+        }
+    }
+}
+
+/// Forks while other threads keep the pool's locks busy: figures, hand-overs, starts and ends of
+/// threads, the line, groups, limits. The child waits for none of the steps that a fork interrupts.
+#[test]
+fn law19_at_any_moment_of_other_threads() {
+    isolated(|| {
+        let pool = pool_with(2, 2, |b| {
+            b.idle_timeout(Duration::ZERO)
+                .when_full(WhenFull::BlockFor(ms(2)))
+        });
+        let (group, stop) = (pool.group(), AtomicBool::new(false));
+        let (ran, accepted) = (Tally::default(), Tally::default());
+        thread::scope(|s| {
+            let (pool, group, ran, stop, accepted) = (&pool, &group, &ran, &stop, &accepted);
+            for n in 0..5 {
+                s.spawn(move || {
+                    for round in (0..).take_while(|_| !stop.load(Ordering::SeqCst)) {
+                        let taken = keep_busy(pool, group, ran, n, round);
+                        accepted.add(taken.into());
+                    }
+                });
+            }
+            let _stop = on_drop(|| stop.store(true, Ordering::SeqCst));
+            for _ in 0..rounds(60) {
+                in_child(|| assert_refuses(pool, std::slice::from_ref(group)));
+            }
+        });
+        group.wait();
+        at_rest(&pool);
+        assert_eq!(ran.get(), accepted.get());
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });
 }

@@ -103,28 +103,10 @@ impl Forks {
     }
 }
 
-/// Submits a task in one of four ways. Returns once it is in the queue.
-fn submit<'s>(
-    s: &'s thread::Scope<'s, '_>,
-    pool: &'s Pool,
-    how: u32,
-    task: impl FnOnce() + Send + 'static,
-) {
-    match how {
-        0 => must_serve(pool, task),
-        1 => must_serve_in(&pool.group(), task),
-        2 => drop(s.spawn(|| pool.do_with_deadline(task, LONG).is_ok())),
-        _ => drop(s.spawn(|| {
-            let scope = || pool.scope(|s| s.serve(task).unwrap());
-            catch_unwind(AssertUnwindSafe(scope)).is_ok()
-        })),
-    }
-    await_queued(pool, 1);
-}
-
 #[test]
 fn law19_a_task_that_forks_and_returns_in_both() {
-    isolated_each(product([false, true], 0..4), |(panics, how)| {
+    let ways = ["serve", "group", "call", "scope"];
+    isolated_each(product([false, true], ways), |(panics, way)| {
         let it = Forks::occupied();
         let child = it.child.clone();
         let forking = move || {
@@ -134,8 +116,18 @@ fn law19_a_task_that_forks_and_returns_in_both() {
             }
         };
         thread::scope(|s| {
-            submit(s, &it.pool, how, forking);
-            must_serve(&it.pool, it.child.bystander());
+            let pool = &it.pool;
+            match way {
+                "serve" => must_serve(pool, forking),
+                "group" => must_serve_in(&pool.group(), forking),
+                "call" => drop(s.spawn(|| pool.do_with_deadline(forking, LONG).is_ok())),
+                _ => drop(s.spawn(|| {
+                    let scope = || pool.scope(|s| s.serve(forking).unwrap());
+                    catch_unwind(AssertUnwindSafe(scope)).is_ok()
+                })),
+            }
+            await_queued(pool, 1);
+            must_serve(pool, it.child.bystander());
             must_serve_in(&it.group, it.child.bystander());
             it.gate.open();
             it.group.wait();

@@ -21,16 +21,25 @@ assert_not_impl_any!(Handle<u8>: Clone);
 assert_impl_all!(Awaitable<'static>: Copy, Send, Sync, std::fmt::Debug);
 assert_impl_all!(TaskError: std::error::Error, Send, Sync);
 
+/// A thread that has a task's value finds the task counted, its worker free, and its place in the
+/// group free.
 #[test]
-fn law21_the_value_is_there_once_the_task_is_counted_and_its_worker_free() {
+fn law21_law22_the_value_is_there_once_the_task_is_counted_and_its_worker_free() {
     timed_each([0, 4], |queue| {
         let pool = pool(1, queue);
+        let group = pool.limited_group(1);
         for n in 0..rounds(300) {
-            // With one worker and no queue, this is refused unless the worker is free.
-            let handle = must_await(pool.awaitable(), move || n);
+            // The group refuses this unless it is empty. With one worker and no queue, the pool
+            // refuses it unless the worker is free.
+            let handle = must_await(group.awaitable(), move || n);
             assert_eq!(outcome_of(handle, n).unwrap(), n);
-            assert_stats!(pool.stats(), completed: n + 1, running: 0, accepted: n + 1, spawned: 1);
+            let pending = (group.pending(), group.completed() as u64);
+            assert_eq!(pending, (0, 2 * n + 1));
+            assert_stats!(pool.stats(), completed: 3 * n + 1, running: 0, accepted: 3 * n + 1);
+            assert_eq!(value_of(group.awaitable().serve_async(move || n)), n);
+            assert_eq!(pool.do_with_deadline(move || n, LONG).unwrap(), n);
         }
+        assert_stats!(settle(&pool), refused: 0, spawned: 1);
     });
 }
 
@@ -49,32 +58,6 @@ fn law21_join_timeout_gives_the_handle_back() {
         gate.open();
         assert_eq!(handle.join().unwrap(), "late");
         assert_eq!(count.woken(), 0, "the waker was replaced by the last wait");
-    });
-}
-
-#[test]
-fn law21_a_panic_is_there_after_on_panic_has_run() {
-    timed(|| {
-        let told = Tally::default();
-        let tells = told.clone();
-        let pool = pool_with(1, 0, |b| {
-            b.on_panic(move |panic| {
-                assert_eq!(panic.label, Some("import"));
-                thread::sleep(ms(2));
-                tells.add(1);
-            })
-        });
-        for n in 0..6 {
-            let on = pool.labeled("import").awaitable();
-            let handle = must_await(on, || -> u32 { quiet_panic("line 3 is empty") });
-            let error = outcome_of(handle, n).unwrap_err();
-            assert_eq!((told.get(), pool.stats().panicked), (n + 1, n + 1));
-            assert_eq!(error.to_string(), "the task panicked: line 3 is empty");
-            let TaskError::Panicked(panic) = error else {
-                panic!("{error:?}")
-            };
-            assert_eq!(panic.message().as_deref(), Some("line 3 is empty"));
-        }
     });
 }
 
@@ -162,30 +145,4 @@ fn a_handle_that_was_ready_panics() {
     let again = catch_unwind(AssertUnwindSafe(|| poll(&mut handle, Waker::noop())));
     assert!(again.is_err());
     assert!(catch_unwind(AssertUnwindSafe(|| handle.join())).is_err());
-}
-
-/// Law 7: a value or a capture whose drop panics.
-#[test]
-fn law07_values_that_panic_in_their_drop() {
-    timed(|| {
-        let pool = pool(1, 0);
-        // The handle is dropped, so the worker drops the value, and the task counts as panicked.
-        let gate = Gate::new();
-        drop(await_then(pool.awaitable(), &gate, || Bomb("value")));
-        gate.open();
-        assert_stats!(settle(&pool), panicked: 1, completed: 0);
-        // The value is dropped with its handle, so the panic is that of the handle's drop.
-        let handle = must_await(pool.awaitable(), || Bomb("value"));
-        wait_until("the task to end", || handle.is_finished());
-        assert!(catch_unwind(AssertUnwindSafe(|| drop(handle))).is_err());
-        // The drop of a capture panics, and the handle returns that payload.
-        let bomb = Bomb("capture");
-        let handle = must_await(pool.awaitable(), move || {
-            let _bomb = &bomb;
-            7
-        });
-        let error = handle.join().unwrap_err();
-        assert_eq!(error.to_string(), "the task panicked: capture");
-        assert_stats!(pool.stats(), panicked: 2, completed: 1, workers: 1);
-    });
 }

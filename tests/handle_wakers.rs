@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{Handle, Shutdown, WhenFull};
+use lazypool::{Handle, Shutdown};
 
 /// A waker that calls its closure.
 struct Calls<F>(F);
@@ -24,26 +24,6 @@ impl<F: Fn() + Send + Sync + 'static> Wake for Calls<F> {
 
 fn calls(f: impl Fn() + Send + Sync + 'static) -> Waker {
     Waker::from(Arc::new(Calls(f)))
-}
-
-#[test]
-fn law21_only_the_waker_of_the_last_poll_is_woken() {
-    timed(|| {
-        let (pool, gate) = held(1);
-        let ((first, w1), (second, w2)) = (counted(), counted());
-        let mut handle = pending(must_await(pool.awaitable(), || 3), &w1);
-        assert!(poll(&mut handle, &w1).is_pending());
-        assert_eq!(Arc::strong_count(&first), 3, "one waker is kept");
-        assert!(poll(&mut handle, &w2).is_pending());
-        assert_eq!(Arc::strong_count(&first), 2, "the first waker is not kept");
-        assert_eq!(Arc::strong_count(&second), 3);
-        gate.open();
-        wait_until("a wake-up", || second.woken() == 1);
-        assert_eq!(ready(&mut handle, &w2).unwrap(), 3);
-        let kept = || Arc::strong_count(&second);
-        wait_until("the wakers to be released", || kept() == 2);
-        assert_eq!((first.woken(), second.woken()), (0, 1));
-    });
 }
 
 #[test]
@@ -70,66 +50,6 @@ fn law21_no_waker_is_kept_once_the_handle_is_gone() {
         gate.open();
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
         assert_eq!(count.woken(), usize::from(way == 3), "{way}");
-    });
-}
-
-#[test]
-fn law21_values_closures_and_wakers_are_dropped_once() {
-    timed(|| {
-        const TASKS: usize = 64;
-        for round in 0..rounds(60) {
-            let pool = pool(2, 16);
-            let (closures, values) = (Ledger::new(TASKS), Ledger::new(TASKS));
-            let (count, waker) = counted();
-            let (group, blocks) = (pool.group(), pool.when_full(WhenFull::Block));
-            let (mut dice, mut left) = (Rng::new(round), Vec::new());
-            for id in 0..TASKS {
-                let (run, value) = (closures.task(id), values.entry(id));
-                let on = match dice.below(3) {
-                    0 => group.awaitable(),
-                    1 => blocks.with_deadline(Duration::from_micros(300)).awaitable(),
-                    _ => blocks.awaitable(),
-                };
-                let task = move || {
-                    run();
-                    value
-                };
-                let Ok(mut handle) = on.serve(task) else {
-                    continue;
-                };
-                match dice.below(6) {
-                    0 => drop(handle),
-                    1 => handle.detach(),
-                    2 => match handle.join() {
-                        Ok(_) => assert_eq!(closures.runs(id), 1),
-                        Err(_) => assert_eq!(closures.fate(id), (0, 1)),
-                    },
-                    3 => {
-                        handle.cancel();
-                        left.push(handle);
-                    }
-                    _ => {
-                        if poll(&mut handle, &waker).is_pending() {
-                            left.push(handle);
-                        }
-                    }
-                }
-                if id == TASKS / 2 && round % 3 == 0 {
-                    group.cancel();
-                }
-            }
-            let mode = MODES[round as usize % 3];
-            if round % 2 == 0 {
-                left.clear();
-            }
-            assert!(pool.shutdown(mode, LIMIT).is_clean());
-            assert!(left.iter().all(Handle::is_finished));
-            drop((left, pool));
-            for id in 0..TASKS {
-                assert_eq!((closures.drops(id), values.drops(id)), (1, 1), "{id}");
-            }
-            assert_eq!(Arc::strong_count(&count), 2);
-        }
     });
 }
 

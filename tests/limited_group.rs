@@ -69,47 +69,6 @@ fn law14_a_limit_is_exact() {
     });
 }
 
-/// Law 21: a thread that has a task's value finds the task counted, and its place in the group
-/// free.
-#[test]
-fn law21_a_place_is_free_once_the_value_is_there() {
-    timed_each([0, 4], |queue| {
-        let pool = pool(1, queue);
-        let group = pool.limited_group(1);
-        for n in 0..rounds(300) {
-            let handle = must_await(group.awaitable(), move || n);
-            assert_eq!(handle.join().unwrap(), n);
-            assert_eq!(group.pending(), 0);
-            assert_eq!(value_of(group.awaitable().serve_async(move || n)), n);
-            assert_eq!(group.completed(), 2 * n as usize + 2);
-        }
-        assert_eq!(pool.stats().refused, 0);
-    });
-}
-
-/// A panic also ends a task and frees its place, and so does a deadline.
-#[test]
-fn law14_every_end_makes_room() {
-    timed(|| {
-        let pool = pool(1, 4);
-        let group = pool.limited_group(1);
-        let ends: [fn(); 2] = [|| (), || quiet_panic("on purpose")];
-        for end in ends.into_iter().cycle().take(20) {
-            must_serve_in(&group, end);
-            group.wait();
-        }
-        let gate = hold(&pool, 1);
-        let late = pool.with_deadline(ms(1)).limited_group(1);
-        must_serve_in(&late, || unreachable!("too late"));
-        assert_eq!(reason_of(&late), "group_full");
-        thread::sleep(ms(2));
-        gate.open();
-        late.wait();
-        must_serve_in(&late, || ());
-        assert_eq!((group.completed(), group.panicked()), (10, 10));
-    });
-}
-
 /// A task that waits in line takes a place of its group, whether a thread or a future submitted it.
 /// The place is free again if the task leaves the line.
 #[test]

@@ -1,5 +1,5 @@
-//! Law 20: a long line of threads and futures, and events beside it. See `serve_async.rs` for its
-//! order, and for how a single future waits.
+//! Laws 20 and 22: a long line of threads and futures, and events beside it. See `serve_async.rs`
+//! for how a single future waits.
 
 mod common;
 
@@ -7,145 +7,105 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use common::*;
 use lazypool::{Group, Handle, Pool, Refused, ServeAsync, Shutdown, WhenFull};
 
-const THREADS: usize = if cfg!(miri) { 3 } else { 200 };
+const THREADS: usize = if cfg!(miri) { 3 } else { 49 };
 const FUTURES: usize = cut(9_800) as usize;
 const ALL: usize = THREADS + FUTURES;
 
-type Task = Box<dyn FnOnce() + Send>;
-type Submitted = Result<(), Refused<()>>;
-
-/// Threads and futures in line, alternately. Every second one is in the group. All of their tasks
-/// are in the ledger.
-struct Crowd {
-    group: Group,
-    threads: Vec<(usize, JoinHandle<Submitted>)>,
-    futures: Vec<(usize, ServeAsync<Task, ()>)>,
-    count: Arc<Count>,
-    ledger: Ledger,
-    order: Arc<Mutex<Vec<usize>>>,
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Space,
+    Close,
+    /// The cancel of a group with every second one in line.
+    Cancel,
 }
 
-impl Crowd {
-    /// Lets all of them wait for space in a pool that is full.
-    fn wait(pool: &Arc<Pool>) -> Self {
+/// Laws 20 and 22: threads and futures in line get space in order, although no future is polled
+/// meanwhile. A shutdown answers all of them at once, while the worker is still busy. The cancel of
+/// a group does so for its own submissions; the others keep their order.
+#[test]
+fn law20_law22_a_crowd_in_line() {
+    use End::{Cancel, Close, Space};
+    let cases = [(Space, 0), (Space, 3), (Close, 0), (Cancel, 0)];
+    timed_each(cases, |(end, queue)| {
+        let (pool, gate) = full(queue);
+        let group = pool.when_full(WhenFull::Block).group();
+        let (ledger, order) = (Ledger::new(ALL), Arc::new(Mutex::new(Vec::new())));
         let (count, waker) = counted();
-        let mut crowd = Self {
-            group: pool.when_full(WhenFull::Block).group(),
-            threads: Vec::new(),
-            futures: Vec::new(),
-            count,
-            ledger: Ledger::new(ALL),
-            order: Arc::default(),
-        };
+        let (mut threads, mut futures) = (Vec::new(), Vec::new());
         for id in 0..ALL {
-            let (run, order) = (crowd.ledger.task(id), Arc::clone(&crowd.order));
-            let task: Task = Box::new(move || {
+            let (run, order) = (ledger.task(id), Arc::clone(&order));
+            let task = move || {
                 run();
                 order.lock().unwrap().push(id);
-            });
-            let (its, group) = (Arc::clone(pool), crowd.group.clone());
-            if id % (ALL / THREADS) == 0 && crowd.threads.len() < THREADS {
-                let serve = move || {
-                    let served = match id % 2 {
-                        0 => group.serve(task),
-                        _ => its.when_full(WhenFull::Block).serve(task),
-                    };
-                    served.map_err(Refused::without_closure)
-                };
-                let builder = thread::Builder::new().stack_size(128 * 1024);
-                let thread = builder.spawn(serve).expect("a thread");
-                crowd.threads.push((id, thread));
+            };
+            let group = (id % 2 == 0).then(|| group.clone());
+            if id % (ALL / THREADS) == 0 && threads.len() < THREADS {
+                let thread = beside(&pool, move |pool| match group {
+                    Some(group) => group.serve(task).map_err(Refused::without_closure),
+                    None => (pool.when_full(WhenFull::Block).serve(task))
+                        .map_err(Refused::without_closure),
+                });
+                threads.push((id, thread));
             } else {
-                let on = [group.awaitable(), its.awaitable()][id % 2];
-                let future = pending(on.serve_async(task), &waker);
-                crowd.futures.push((id, future));
+                let on = group.as_ref().map_or(pool.awaitable(), Group::awaitable);
+                futures.push((id, pending(on.serve_async(task), &waker)));
             }
-            wait_in_line(pool, id + 1);
+            wait_in_line(&pool, id + 1);
         }
-        crowd
-    }
-
-    fn ran(&self) -> usize {
-        self.order.lock().unwrap().len()
-    }
-
-    /// Takes all answers, which are there already or arrive without a poll. Tasks with handles run
-    /// on.
-    fn answers(&mut self) -> Vec<(usize, Submitted)> {
-        let (threads, futures) = (self.threads.drain(..), self.futures.drain(..));
-        let of_threads = threads.map(|(id, thread)| (id, thread.join().expect("no panic")));
-        let of_futures = futures.map(|(id, future)| {
+        assert_eq!(group.pending(), ALL.div_ceil(2));
+        let why = |id| match end {
+            Space => None,
+            Close => Some("closed"),
+            Cancel => (id % 2 == 0).then_some("cancelled"),
+        };
+        let wanted: Vec<usize> = (0..ALL).filter(|id| why(*id).is_none()).collect();
+        match end {
+            Space => {}
+            Close => {
+                let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
+                assert_eq!(report.stragglers.len(), 1);
+                assert_eq!(count.woken(), FUTURES);
+            }
+            Cancel => group.cancel(),
+        }
+        assert_eq!(pool.stats().waiting, wanted.len());
+        if end != Space {
+            group.wait();
+        }
+        gate.open();
+        wait_until("the tasks to run", || {
+            order.lock().unwrap().len() == wanted.len()
+        });
+        assert_eq!(*order.lock().unwrap(), wanted);
+        group.wait();
+        // The last waker may still be about to be called.
+        wait_until("all wakers to be called", || count.woken() == FUTURES);
+        // The futures that are forgotten keep no wait from ending.
+        if end == Space {
+            futures.drain(..FUTURES / 50).for_each(std::mem::forget);
+        }
+        let of_threads = threads.into_iter().map(|(id, t)| (id, t.join().unwrap()));
+        let of_futures = futures.into_iter().map(|(id, future)| {
             let served = block_on(future).map(Handle::detach);
             (id, served.map_err(Refused::without_closure))
         });
-        of_futures.chain(of_threads).collect()
-    }
-}
-
-/// All tasks in line get space in order, although no future is polled meanwhile.
-#[test]
-fn law20_a_crowd_is_served_in_order() {
-    timed(|| {
-        let (pool, gate) = held(0);
-        let mut crowd = Crowd::wait(&pool);
-        gate.open();
-        wait_until("all tasks to run", || crowd.ran() == ALL);
-        assert!(crowd.order.lock().unwrap().iter().copied().eq(0..ALL));
-        crowd.group.wait();
-        // The last waker may still be about to be called.
-        wait_until("all wakers to be called", || crowd.count.woken() == FUTURES);
-        assert!(crowd.answers().iter().all(|(_, answer)| answer.is_ok()));
-        assert_stats!(settle(&pool), waiting: 0, refused: 0, completed: 1 + ALL as u64);
-    });
-}
-
-/// A shutdown answers all submissions in line at once, while the worker is still busy. None of
-/// their tasks runs.
-#[test]
-fn law20_a_shutdown_answers_a_crowd() {
-    timed(|| {
-        let (pool, gate) = held(0);
-        let mut crowd = Crowd::wait(&pool);
-        let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
-        assert_eq!(report.stragglers.len(), 1);
-        assert_eq!((pool.stats().waiting, crowd.count.woken()), (0, FUTURES));
-        let mut answers = crowd.answers().into_iter();
-        assert!(answers.all(|(_, answer)| reason(answer) == "closed"));
-        crowd.ledger.assert_none_ran();
-        assert_eq!(pool.stats().refusals.closed, ALL as u64);
-        gate.open();
-        assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
-        check_at_rest(&pool);
-    });
-}
-
-/// The cancel of a group answers its submissions in the line at once; the others keep their order.
-#[test]
-fn law20_a_cancel_takes_its_group_out_of_a_crowd() {
-    timed(|| {
-        let (pool, gate) = held(0);
-        let mut crowd = Crowd::wait(&pool);
-        assert_eq!(crowd.group.pending(), ALL.div_ceil(2));
-        crowd.group.cancel();
-        wait_in_line(&pool, ALL / 2);
-        crowd.group.wait();
-        gate.open();
-        for (id, answer) in crowd.answers() {
-            if id % 2 == 1 {
-                answer.expect("accepted");
-            } else {
-                assert_eq!((reason(answer), crowd.ledger.runs(id)), ("cancelled", 0));
-            }
+        for (id, answer) in of_futures.chain(of_threads) {
+            let got = answer.err().map(|refused| refused.reason().as_str());
+            assert_eq!(got, why(id), "{id}");
         }
-        at_rest(&pool);
-        let odd = (0..ALL).filter(|id| id % 2 == 1);
-        assert!(crowd.order.lock().unwrap().iter().copied().eq(odd));
+        for id in 0..ALL {
+            assert_eq!(ledger.fate(id), (why(id).is_none().into(), 1), "{id}");
+        }
+        // One refusal is by `full`.
+        let (refused, completed) = (1 + ALL - wanted.len(), 1 + queue + wanted.len());
+        assert_stats!(at_rest(&pool), waiting: 0, refused: refused as u64,
+            completed: completed as u64);
     });
 }
 

@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use common::*;
-use lazypool::{DeadlineError, Shutdown};
+use lazypool::{Pool, Shutdown, TaskError};
 
 /// A payload whose drop panics with a payload whose drop panics, and so on.
 struct Nested(u32);
@@ -25,40 +25,8 @@ fn nested_panic(depth: u32) -> ! {
     panic::resume_unwind(Box::new(Nested(depth)))
 }
 
-// ---------------------------------------------------------------------------------------------
-// Law 7
-// ---------------------------------------------------------------------------------------------
-
-/// Law 7: every task of a full pool panics, again and again, then one call after the other. The
-/// worker and its slot are usable at once. A call's panic is counted when it returns. See ants 146,
-/// fasthttp 2219.
-#[test]
-fn law07_slots_are_usable_at_once() {
-    timed_each([(1, 0), (3, 0), (4, 4)], |(max, queue)| {
-        let pool = pool(max, queue);
-        let room = max + queue;
-        for _ in 0..=room {
-            let gate = Gate::new();
-            for _ in 0..room {
-                must_serve(&pool, after(&gate, || quiet_panic("on purpose")));
-            }
-            saturated(pool.serve(|| ()));
-            gate.open();
-            settle(&pool);
-        }
-        let served = ((room + 1) * room) as u64;
-        for i in 1..=rounds(200) {
-            panicked(pool.do_with_deadline(|| quiet_panic("on purpose"), Duration::MAX));
-            assert_eq!(pool.stats().panicked, served + i);
-            assert_eq!(pool.do_with_deadline(|| 5, Duration::MAX).unwrap(), 5);
-        }
-        assert_cap_usable(&pool);
-        assert_stats!(check_at_rest(&pool), spawned: max as u64, retired: 0);
-    });
-}
-
-/// Law 7: the drop of a capture, of a payload that no caller takes, or of a result whose caller has
-/// left panics. The task counts once, as panicked, and is reported once. A waiting caller gets the
+/// Law 7: the drop of a capture, of a payload that no caller takes, or of a result whose caller or
+/// handle has left panics. The task counts once, as panicked, and is reported once. A waiting caller gets the
 /// payload of a capture's drop, and no value.
 #[test]
 fn law07_drops_that_panic() {
@@ -99,10 +67,26 @@ fn law07_drops_that_panic() {
         gate.open();
         check(8, 2);
 
-        // A result that was delivered is dropped by the caller; its task has completed.
+        // Without its handle, the worker drops the value.
+        let gate = Gate::new();
+        drop(await_then(pool.awaitable(), &gate, || Bomb("value")));
+        gate.open();
+        check(9, 2);
+        let captured = Bomb("capture");
+        let handle = must_await(pool.awaitable(), move || {
+            let _captured = &captured;
+        });
+        let error = handle.join().unwrap_err();
+        assert_eq!(error.to_string(), "the task panicked: capture");
+        check(10, 2);
+
+        // A value that was delivered is dropped by its owner; its task has completed.
         let bomb = pool.do_with_deadline(|| Bomb("mine"), LONG).unwrap();
         assert!(panic::catch_unwind(AssertUnwindSafe(|| drop(bomb))).is_err());
-        assert_stats!(pool.stats(), completed: 1, panicked: 8, spawned: 1, hook_panics: 0);
+        let handle = must_await(pool.awaitable(), || Bomb("mine"));
+        wait_until("the task to end", || handle.is_finished());
+        assert!(panic::catch_unwind(AssertUnwindSafe(|| drop(handle))).is_err());
+        assert_stats!(pool.stats(), completed: 2, panicked: 10, spawned: 1, hook_panics: 0);
     });
 }
 
@@ -123,13 +107,19 @@ fn law07_on_panic_runs_before_the_caller_is_released() {
             })
         });
         let task = || panic::resume_unwind(Box::new(thread::current().id()));
-        for (label, d) in [("brief", LONG), ("far", Duration::MAX)] {
-            for _ in 0..10 {
-                let outcome = pool.labeled(label).do_with_deadline(task, d);
-                let report = reports.try_recv().expect("a report by now");
-                let ran: ThreadId = *panicked::<_, ()>(outcome).downcast().unwrap();
-                assert_eq!(report, (0, Some(label), Some(ran), ran));
-            }
+        for (n, label) in (0..30).zip(["brief", "far", "handle"].into_iter().cycle()) {
+            let on = pool.labeled(label);
+            let panic = match label {
+                "brief" => panicked::<_, ()>(on.do_with_deadline(task, LONG)),
+                "far" => panicked(on.do_with_deadline(task, Duration::MAX)),
+                _ => match outcome_of(must_await::<_, ()>(on.awaitable(), task), n) {
+                    Err(TaskError::Panicked(panic)) => panic,
+                    other => panic!("{other:?}"),
+                },
+            };
+            let report = reports.try_recv().expect("a report by now");
+            let ran: ThreadId = *panic.downcast().unwrap();
+            assert_eq!(report, (0, Some(label), Some(ran), ran));
         }
         must_serve(&pool, || quiet_panic("a message"));
         settle(&pool);
@@ -167,9 +157,28 @@ fn law07_hooks_panic() {
     });
 }
 
-// ---------------------------------------------------------------------------------------------
-// Law 8
-// ---------------------------------------------------------------------------------------------
+/// Makes a call whose closure captures `N` words, and checks where its captures are dropped.
+fn assert_gone<const N: usize>(pool: &Pool, panics: bool, d: Duration) {
+    let (tx, rx) = mpsc::channel();
+    let tell = on_drop(move || tx.send(thread::current().id()).unwrap());
+    let weight = [0_u64; N];
+    let task = move || {
+        let _captured = std::hint::black_box((&tell, &weight));
+        let here = thread::current().id();
+        if panics {
+            panic::resume_unwind(Box::new(here))
+        }
+        here
+    };
+    let outcome = pool.do_with_deadline(task, d);
+    let dropped = rx.try_recv().expect("dropped by now");
+    let ran: ThreadId = match outcome {
+        Ok(ran) => ran,
+        outcome => *panicked(outcome).downcast().unwrap(),
+    };
+    assert_eq!(dropped, ran);
+    assert_ne!(ran, thread::current().id());
+}
 
 /// Law 8: captures are dropped on the worker before the caller is released. This holds if the
 /// closure returns or panics, and fits a slot or not.
@@ -177,36 +186,10 @@ fn law07_hooks_panic() {
 fn law08_captures_are_gone_when_the_call_returns() {
     timed_each([0, 2], |queue| {
         let pool = pool(2, queue);
-        for i in 0..rounds(300) {
-            let (tx, rx) = mpsc::channel();
-            let tell = on_drop(move || tx.send(thread::current().id()).unwrap());
-            let task = move || {
-                let _captured = &tell;
-                let here = thread::current().id();
-                if i % 3 == 0 {
-                    panic::resume_unwind(Box::new(here))
-                }
-                here
-            };
-            let outcome = if i % 2 == 0 {
-                let outcome = pool.do_with_deadline(task, Duration::MAX);
-                outcome.map_err(DeadlineError::without_closure)
-            } else {
-                let weight = [i; 40];
-                let task = move || {
-                    std::hint::black_box(weight);
-                    task()
-                };
-                let outcome = pool.do_with_deadline(task, LONG);
-                outcome.map_err(DeadlineError::without_closure)
-            };
-            let dropped = rx.try_recv().expect("dropped by now");
-            let ran: ThreadId = match outcome {
-                Ok(ran) => ran,
-                outcome => *panicked(outcome).downcast().unwrap(),
-            };
-            assert_eq!(dropped, ran);
-            assert_ne!(ran, thread::current().id());
+        for i in 0..rounds(100) {
+            let panics = i % 3 == 0;
+            assert_gone::<0>(&pool, panics, Duration::MAX);
+            assert_gone::<40>(&pool, panics, LONG);
         }
     });
 }

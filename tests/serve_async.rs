@@ -1,16 +1,17 @@
-//! Law 22: `Awaitable::serve_async`, a submission that waits for space without a thread. See
-//! `serve_async_ends.rs` for the ways in which others end it: drops, shutdowns, cancels, deadlines.
+//! Law 22: `Awaitable::serve_async`, a submission that waits for space without a thread, and
+//! what ends it: drops, shutdowns, cancels, deadlines. See `line_crowd.rs` for a long line.
 
 mod common;
 
 use std::future::Future;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Waker;
 use std::thread;
+use std::time::Duration;
 
 use common::*;
-use lazypool::{task, Stats, WhenFull};
+use lazypool::{task, Stats, TaskError, WhenFull};
 
 #[test]
 fn law22_the_future_is_send_whatever_it_captures_that_is_send() {
@@ -68,54 +69,6 @@ fn law22_it_waits_for_space_whatever_the_policy() {
     });
 }
 
-/// Space goes to threads and futures in the order in which they came. A future that is forgotten or
-/// never polled again gets its turn as the others do.
-#[test]
-fn law22_space_comes_in_order_without_polls() {
-    timed_each([0, 1, 3], |queue| {
-        let (pool, gate) = full(queue);
-        let ran = Arc::new(Mutex::new(Vec::new()));
-        let task = |n: usize| {
-            let ran = Arc::clone(&ran);
-            move || ran.lock().unwrap().push(n)
-        };
-        let mut futures = Vec::new();
-        thread::scope(|s| {
-            for n in 0..9 {
-                if n % 3 == 1 {
-                    let (pool, task) = (&pool, task(n));
-                    s.spawn(move || pool.when_full(WhenFull::Block).serve(task).unwrap());
-                } else {
-                    let future = pool.awaitable().serve_async(task(n));
-                    futures.push(pending(future, Waker::noop()));
-                }
-                wait_in_line(&pool, n + 1);
-            }
-            gate.open();
-        });
-        wait_until("all tasks to run", || ran.lock().unwrap().len() == 9);
-        assert_eq!(*ran.lock().unwrap(), (0..9).collect::<Vec<_>>());
-        // The forgotten futures keep no task and no wait from ending.
-        futures.drain(..2).for_each(std::mem::forget);
-        drop(futures);
-        assert_eq!(at_rest(&pool).completed, 10 + queue as u64);
-    });
-}
-
-/// On a pool of one, awaits of room and of a value follow one another: none is refused, and none
-/// hangs.
-#[test]
-fn law22_back_to_back_awaits_on_a_pool_of_one() {
-    timed_each([0, 1], |queue| {
-        let pool = pool(1, queue);
-        for n in 0..rounds(500) {
-            assert_eq!(value_of(pool.awaitable().serve_async(move || n)), n);
-            assert_eq!(pool.do_with_deadline(move || n, LONG).unwrap(), n);
-        }
-        assert_stats!(settle(&pool), refused: 0, spawned: 1);
-    });
-}
-
 /// On a worker of the same pool, the future is refused if it would have to wait, and accepted if
 /// there is room. On a worker of another pool it waits.
 #[test]
@@ -145,5 +98,176 @@ fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
         wait_in_line(&pool, 1);
         gate.open();
         assert_eq!(waits.join().unwrap(), 6);
+    });
+}
+
+/// If the future is dropped before its turn, its closure is dropped there and never runs. The next
+/// one in line gets the space.
+#[test]
+fn law22_dropped_before_its_turn_it_never_runs() {
+    timed_each([false, true], |grouped| {
+        let ledger = Ledger::new(3);
+        let (pool, gate) = held(0);
+        let group = pool.group();
+        let on = [pool.awaitable(), group.awaitable()][usize::from(grouped)];
+        let (count, waker) = counted();
+        let submit = |id| pending(on.serve_async(ledger.task(id)), &waker);
+        let [first, second, third] = [0, 1, 2].map(submit);
+        drop(first);
+        assert_eq!(ledger.fate(0), (0, 1));
+        assert_eq!(pool.stats().waiting, 2);
+        assert_eq!(group.pending(), if grouped { 2 } else { 0 });
+        gate.open();
+        value_of(second);
+        value_of(third);
+        group.wait();
+        assert_eq!([0, 1, 2].map(|id| ledger.runs(id)), [0, 1, 1]);
+        assert_eq!(Arc::strong_count(&count), 2, "no waker is kept");
+        assert_stats!(at_rest(&pool), accepted: 3, discarded: 0);
+    });
+}
+
+/// If the future is dropped after its turn, unpolled, its task is cancelled as by its handle: a
+/// queued task never runs, and a running one sees the cancel.
+#[test]
+fn law22_dropped_after_its_turn_it_cancels_its_task() {
+    timed_each([1, 0], |queue| {
+        let (pool, gate) = held(queue);
+        let (next, ledger) = (Gate::new(), Ledger::new(1));
+        (0..queue).for_each(|_| must_serve(&pool, next.task()));
+        let (count, waker) = counted();
+        let (run, key) = (ledger.task(0), next.key());
+        let future = pool.awaitable().serve_async(move || {
+            run();
+            wait_until("the cancel", task::is_cancelled);
+            key.pass();
+        });
+        let future = pending(future, &waker);
+        gate.open();
+        wait_until("a wake-up", || count.woken() == 1);
+        let started = 1 - queue as u32;
+        wait_until("the task to start", || ledger.runs(0) == started);
+        next.wait_entered(queue);
+        assert_eq!(pool.stats().queued, queue);
+        drop(future);
+        next.wait_entered(1);
+        assert_eq!(ledger.fate(0), (started, 1));
+        let abandoned = started as usize;
+        assert_stats!(pool.stats(), abandoned: abandoned, queued: 0, discarded: queue as u64);
+        next.open();
+        assert_stats!(at_rest(&pool), completed: 2);
+    });
+}
+
+/// A shutdown, a drop of the pool, and a cancel of the future's group give the closure back at
+/// once, while the worker is still busy. The future does not keep the pool open, and the group's
+/// wait returns without another poll.
+#[test]
+fn law22_a_shutdown_and_a_cancel_answer_it_at_once() {
+    let ways = ["drain", "discard", "cancel", "drop", "group", "group"];
+    timed_each(ways.into_iter().enumerate(), |(n, way)| {
+        let (pool, gate) = full(n % 2);
+        let (group, other) = (pool.group(), pool.group());
+        let (count, waker) = counted();
+        let mut future = pending(group.awaitable().serve_async(|| 7), &waker);
+        assert_eq!((group.pending(), pool.stats().waiting), (1, 1));
+        // The gate is dropped before the pool.
+        let (mut pool, gate, mut kept, mut dropped) = (Some(pool), gate, None, None);
+        match (way, pool.as_ref().unwrap()) {
+            ("group", pool) => {
+                kept = Some(pending(other.awaitable().serve_async(|| 8), &waker));
+                group.cancel();
+                assert_eq!((pool.stats().waiting, other.pending()), (1, 1));
+            }
+            ("drop", _) => {
+                dropped = pool.take().map(drop_aside);
+                wait_until("a wake-up", || count.woken() == 1);
+            }
+            (_, pool) => {
+                pool.shutdown(MODES[n], Duration::ZERO);
+                assert_eq!(pool.stats().waiting, 0);
+            }
+        }
+        assert_eq!((count.woken(), group.pending()), (1, 0));
+        group.wait();
+        let refused = ready(&mut future, &waker).unwrap_err();
+        let why = if way == "group" {
+            "cancelled"
+        } else {
+            "closed"
+        };
+        assert_eq!(refused.reason().as_str(), why);
+        assert_eq!(refused.into_inner()(), 7);
+        if let Some(pool) = &pool {
+            let counts = pool.stats().refusals;
+            let counts = (counts.closed, counts.cancelled);
+            assert_eq!(counts, if way == "group" { (0, 1) } else { (1, 0) });
+        }
+        gate.open();
+        match (dropped, kept) {
+            (Some(ended), _) => arrives("the end of the drop", &ended),
+            (_, Some(kept)) => assert_eq!((value_of(kept), other.completed()), (8, 1)),
+            _ => {
+                let pool = pool.unwrap();
+                assert!(pool.shutdown(MODES[n], Duration::MAX).is_clean());
+                let later = block_on(pool.awaitable().serve_async(|| 7));
+                assert_eq!(reason(later), "closed");
+            }
+        }
+    });
+}
+
+/// A deadline counts from the first poll. It has no timer: a task whose deadline passes in line
+/// ends at its turn, and its handle returns `Expired`.
+#[test]
+fn law22_a_deadline_counts_from_the_first_poll_and_ends_at_its_turn() {
+    timed(|| {
+        let idle = pool(1, 0);
+        let future = idle.with_deadline(ms(500)).awaitable().serve_async(|| 1);
+        thread::sleep(ms(550));
+        assert_eq!(value_of(future), 1, "just begun");
+
+        for d in [Duration::ZERO, ms(1)] {
+            let (pool, gate) = held(0);
+            let (count, waker) = counted();
+            let [on, far] = [d, Duration::MAX].map(|d| pool.with_deadline(d));
+            let too_late = || unreachable!("too late");
+            let mut late = pending(on.awaitable().serve_async(too_late), &waker);
+            let far = pending(far.awaitable().serve_async(task::deadline), &waker);
+            thread::sleep(ms(2));
+            assert_eq!(count.woken(), 0, "no timer");
+            assert!(poll(&mut late, &waker).is_pending());
+            gate.open();
+            let outcome: Result<(), _> = block_on(block_on(late).expect("accepted"));
+            assert!(matches!(outcome, Err(TaskError::Expired)), "{outcome:?}");
+            assert_eq!(value_of(far), None);
+            assert_stats!(at_rest(&pool), expired: 1, completed: 2);
+        }
+    });
+}
+
+/// If the clone of a waker panics, the poll panics. The future can be dropped, its task does not
+/// run, and its group and the line are as before.
+#[test]
+fn law22_a_waker_whose_clone_panics_harms_nothing() {
+    timed_each(product([false, true], [false, true]), |(again, grouped)| {
+        let ledger = Ledger::new(1);
+        let (pool, gate) = held(0);
+        let group = pool.group();
+        let on = [pool.awaitable(), group.awaitable()][usize::from(grouped)];
+        let mut future = on.serve_async(ledger.task(0));
+        if again {
+            future = pending(future, Waker::noop());
+        }
+        let bad = Bad::waker(Bad::CLONE);
+        let polled = catch_unwind(AssertUnwindSafe(|| poll(&mut future, &bad)));
+        assert!(polled.is_err());
+        drop(future);
+        assert_eq!((pool.stats().waiting, group.pending()), (0, 0));
+        assert_eq!(ledger.fate(0), (0, 1));
+        gate.open();
+        assert_eq!(value_of(on.serve_async(|| 4)), 4);
+        group.wait();
+        at_rest(&pool);
     });
 }

@@ -1,244 +1,257 @@
-//! Laws 2, 3, 4, 7, 9 and 10 under a mixed load with more threads than CPUs, and a shutdown beside
-//! it. See gammazero 76, pond 43, 138 and 61.
+//! Laws 2, 3, 4, 7, 9, 10 and 21 under a mixed load with more threads than CPUs, and a shutdown
+//! beside it. See gammazero 76, pond 43, 138 and 61, ants 374, 26, 154.
 //!
-//! `LAZYPOOL_STRESS_SECS` says how long each shape runs (a fraction of a second by default).
+//! `LAZYPOOL_STRESS_SECS` says how long each shape runs (a fraction of a second by default), one
+//! pool after the other. `soak` runs for hours.
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{task, Builder, DeadlineError, Pool, Shutdown, WhenFull};
+use lazypool::{DeadlineError, Group, Handle, Pool, Refused, Shutdown, TaskError, WhenFull};
 
-/// Counts, without a record for each task, so that the load can run for hours.
-#[derive(Debug, Default)]
-struct Totals {
-    made: AtomicU64,
-    ran: AtomicU64,
-    dropped: AtomicU64,
-    wrong: AtomicU64,
-    inside: Gauge,
+const THREADS: usize = 16;
+/// How many tasks each thread makes for one pool.
+const EACH: usize = cut(1000) as usize;
 
-    // The outcomes that the callers saw. Calls with a deadline of zero are not counted by the pool.
-    ended: AtomicU64,
-    timed_out: AtomicU64,
-    expired: AtomicU64,
-    uncounted: AtomicU64,
-    refused: AtomicU64,
+/// What the submitter of a task was told about it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Told {
+    /// The task was accepted. It may have been discarded since.
+    Nothing,
+    Ran,
+    TimedOut,
+    Refused,
+    Expired,
+    /// Cancelled or discarded.
+    Discarded,
 }
 
-const NEW: u32 = 0;
-const RAN: u32 = 1;
-const DROPPED: u32 = 2;
-
-/// Captured by each closure, and returned as its result. It checks that the closure runs at most
-/// once, and that both are dropped once.
-struct Ticket {
-    totals: Arc<Totals>,
-    state: AtomicU32,
-    check: u64,
+struct Load {
+    pool: Pool,
+    group: Group,
+    ledger: Ledger,
+    inside: Arc<Gauge>,
+    waker: Waker,
+    /// The shutdown has begun, or is about to.
+    over: AtomicBool,
+    made: Tally,
+    retries: Tally,
 }
 
-impl Ticket {
-    fn new(totals: &Arc<Totals>, check: u64) -> Self {
-        totals.made.fetch_add(1, Ordering::SeqCst);
-        Self {
-            totals: Arc::clone(totals),
-            state: AtomicU32::new(NEW),
-            check,
-        }
-    }
-
-    fn step(&self, to: u32, is_right: impl FnOnce(u32) -> bool) {
-        let before = self.state.swap(to, Ordering::SeqCst);
-        let wrong = u64::from(!is_right(before));
-        self.totals.wrong.fetch_add(wrong, Ordering::SeqCst);
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.totals.dropped.fetch_add(1, Ordering::SeqCst);
-        self.step(DROPPED, |before| before != DROPPED);
-    }
-}
-
-/// Submits tasks until the load is over. After that, the pool may be closed.
-fn submit(pool: &Pool, totals: &Arc<Totals>, rng: &mut Rng, over: &AtomicBool) {
-    while !pool.is_closed() {
-        let check = rng.next();
-        let ticket = Ticket::new(totals, check);
-        let kind = rng.below(100);
+impl Load {
+    /// Makes a task, which returns its entry, and submits it in any way.
+    fn submit(&self, id: usize, rng: &mut Rng) -> Told {
+        let (entry, inside) = (self.ledger.entry(id), Arc::clone(&self.inside));
+        let panics = rng.below(50) == 0;
         let work = match rng.below(50) {
             0 => Duration::from_micros(rng.below(3000)),
             1..10 => Duration::from_micros(rng.below(100)),
             _ => Duration::ZERO,
         };
-        let body = move || {
-            let totals = Arc::clone(&ticket.totals);
-            totals.ran.fetch_add(1, Ordering::SeqCst);
-            ticket.step(RAN, |before| before == NEW && ticket.check == check);
-            let inside = totals.inside.enter();
+        let task = move || {
+            entry.run();
+            let _inside = inside.enter();
             if work > Duration::from_micros(500) {
                 thread::sleep(work);
             } else {
                 spin(work);
             }
-            drop(inside);
-            if kind == 99 {
+            if panics {
                 quiet_panic("on purpose");
             }
-            ticket
+            (id, entry)
         };
-        let d = match kind {
-            0..5 => Duration::ZERO,
-            5..10 => Duration::from_nanos(1),
-            10..30 => Duration::from_micros(rng.below(100)),
-            30..50 => Duration::from_micros(rng.below(3000)),
-            50..70 => LONG,
-            _ => Duration::MAX,
-        };
-        let start = Instant::now();
-        let outcome = if kind % 2 == 0 {
-            let served = pool.serve(move || drop(body()));
-            served.map_err(|refused| DeadlineError::Refused(refused.without_closure()))
-        } else {
-            let called = pool.labeled("stress").do_with_deadline(body, d);
-            let called = called.map(|ticket| assert_eq!(ticket.check, check, "another's result"));
-            called.map_err(DeadlineError::without_closure)
-        };
-        let early = start.elapsed() < d;
-        let count = match outcome {
-            Ok(()) => &totals.ended,
-            Err(DeadlineError::Panicked(_)) => {
-                assert_eq!(kind, 99);
-                &totals.ended
+        match rng.below(4) {
+            0 => self.serve(move || drop(task()), rng),
+            1 => {
+                let on = [self.pool.awaitable(), self.group.awaitable()][id % 2];
+                let handle = on.serve(task).map_err(|refused| self.refused(&refused));
+                handle.map_or_else(|told| told, |handle| self.end(handle, id, rng))
             }
-            Err(DeadlineError::TimedOut) => {
-                assert!(!early, "TimedOut before {d:?}");
-                &totals.timed_out
+            _ => {
+                let d = match rng.below(20) {
+                    0 => Duration::from_nanos(1),
+                    1..6 => Duration::from_micros(rng.below(100) + 1),
+                    6..10 => Duration::from_micros(rng.below(3000) + 1),
+                    10..14 => LONG,
+                    _ => Duration::MAX,
+                };
+                let start = Instant::now();
+                let outcome = self.pool.labeled("stress").do_with_deadline(task, d);
+                let is_late = start.elapsed() >= d;
+                let (told, is_right) = match outcome {
+                    Ok((its, _entry)) => (Told::Ran, its == id),
+                    Err(DeadlineError::Panicked(_)) => (Told::Ran, panics),
+                    Err(DeadlineError::TimedOut) => (Told::TimedOut, is_late),
+                    Err(DeadlineError::Expired(_)) => (Told::Expired, is_late),
+                    Err(DeadlineError::Refused(refused)) => (self.refused(&refused), true),
+                };
+                assert!(is_right, "{told:?}, deadline {d:?}");
+                told
             }
-            Err(DeadlineError::Expired(_)) => {
-                assert!(!early, "Expired before {d:?}");
-                match d {
-                    Duration::ZERO => &totals.uncounted,
-                    _ => &totals.expired,
-                }
-            }
-            Err(DeadlineError::Refused(refused)) => {
-                let closed = over.load(Ordering::SeqCst) && refused.is_closed();
-                assert!(closed || refused.is_saturated(), "{refused:?}");
-                &totals.refused
-            }
-        };
-        count.fetch_add(1, Ordering::SeqCst);
-        if rng.below(200) == 0 {
-            // Long enough for workers to retire.
-            thread::sleep(Duration::from_micros(rng.below(6000)));
         }
+    }
+
+    /// Ends a handle in any way.
+    fn end(&self, mut handle: Handle<(usize, Entry)>, id: usize, rng: &mut Rng) -> Told {
+        match rng.below(7) {
+            0 => handle.detach(),
+            1 => drop(handle),
+            2 => drop(poll(&mut handle, &self.waker)),
+            way => {
+                if way == 3 {
+                    handle.cancel();
+                }
+                return match outcome_of(handle, way) {
+                    Ok((its, _entry)) => {
+                        assert_eq!(its, id, "another's result");
+                        Told::Ran
+                    }
+                    Err(TaskError::Panicked(_)) => Told::Ran,
+                    Err(_) => Told::Discarded,
+                };
+            }
+        }
+        Told::Nothing
+    }
+
+    /// Serves a task. A closure that comes back may be submitted again.
+    fn serve(&self, task: impl FnOnce() + Send + 'static, rng: &mut Rng) -> Told {
+        let mut served = self.pool.serve(task);
+        loop {
+            match served {
+                Ok(()) => return Told::Nothing,
+                Err(refused) if refused.is_saturated() && rng.below(2) == 0 => {
+                    self.retries.add(1);
+                    served = self.pool.serve(refused.into_inner());
+                }
+                Err(refused) => return self.refused(&refused),
+            }
+        }
+    }
+
+    fn refused<F>(&self, refused: &Refused<F>) -> Told {
+        let over = self.over.load(Ordering::SeqCst);
+        match refused.reason().as_str() {
+            "saturated" => {}
+            "closed" | "cancelled" if over => {}
+            _ => panic!("{refused:?}"),
+        }
+        Told::Refused
     }
 }
 
-/// Runs the load, then shuts the pool down beside it.
-fn run(builder: Builder) {
-    let length = match std::env::var("LAZYPOOL_STRESS_SECS") {
-        Ok(secs) => Duration::from_secs_f64(secs.parse().expect("LAZYPOOL_STRESS_SECS")),
-        Err(_) => ms(600),
+/// Runs the load on a pool. In the middle of it, cancels the group and shuts the pool down. Returns
+/// how many deadlines have passed.
+fn run(pool: Pool, mode: Shutdown) -> u64 {
+    let (count, waker) = counted();
+    let load = Load {
+        group: pool.group(),
+        pool,
+        ledger: Ledger::new(THREADS * EACH),
+        inside: Arc::default(),
+        waker,
+        over: AtomicBool::new(false),
+        made: Tally::default(),
+        retries: Tally::default(),
     };
-    let pool = builder.build().expect("pool");
-    let totals = Arc::new(Totals::default());
-    let over = AtomicBool::new(false);
-    let mode = MODES[(unique() % 3) as usize];
+    let told = Mutex::new(vec![Told::Nothing; THREADS * EACH]);
     let report = thread::scope(|s| {
-        for seed in 0..16 {
-            let (pool, totals, over) = (&pool, &totals, &over);
-            s.spawn(move || submit(pool, totals, &mut Rng::new(seed + unique()), over));
+        for me in 0..THREADS {
+            let (load, told) = (&load, &told);
+            s.spawn(move || {
+                let mut rng = Rng::new(me as u64 + unique());
+                let mine = me * EACH..(me + 1) * EACH;
+                let submit = |id| {
+                    if rng.below(200) == 0 {
+                        // Long enough for workers to retire.
+                        thread::sleep(Duration::from_micros(rng.below(6000)));
+                    }
+                    load.made.add(1);
+                    load.submit(id, &mut rng)
+                };
+                let outcomes: Vec<_> = mine.clone().map(submit).collect();
+                told.lock().unwrap()[mine].copy_from_slice(&outcomes);
+            });
         }
-        let start = Instant::now();
-        while start.elapsed() < length {
-            check_moment(&pool, &pool.stats());
-            thread::sleep(ms(1));
-        }
-        over.store(true, Ordering::SeqCst);
-        pool.shutdown(mode, LIMIT)
+        wait_until("half of the load", || {
+            check_moment(&load.pool, &load.pool.stats());
+            load.made.get() >= (THREADS * EACH / 2) as u64
+        });
+        load.over.store(true, Ordering::SeqCst);
+        load.group.cancel();
+        load.pool.shutdown(mode, LIMIT)
     });
     assert!(report.is_clean(), "{report:?}");
     assert!(mode != Shutdown::Drain || report.discarded == 0);
-    let s = check_at_rest(&pool);
+    let s = check_at_rest(&load.pool);
     assert_stats!(s, workers: 0, spawned: s.retired);
-    assert!(s.completed > 0 && s.expired + s.timed_out > 0, "{s:?}");
 
-    // Every closure was dropped once, and ran at most once.
-    let get = |n: &AtomicU64| n.load(Ordering::SeqCst);
-    let (made, ran) = (get(&totals.made), get(&totals.ran));
-    assert_eq!(get(&totals.wrong), 0, "{totals:?}");
-    assert_eq!(get(&totals.dropped), made, "{totals:?}");
-    assert_eq!(ran, s.completed + s.panicked, "{totals:?}, {s:?}");
-
-    // The pool's counts agree with the outcomes. A served task that was discarded counts as ended
-    // here; a discarded call was handed back as refused.
-    let [ended, refused] = [&totals.ended, &totals.refused].map(get);
-    let [timed_out, expired] = [&totals.timed_out, &totals.expired].map(get);
-    assert_eq!(s.timed_out, timed_out, "{totals:?}, {s:?}");
-    assert_eq!(s.expired + s.refusals.expired, expired, "{totals:?}, {s:?}");
-    let discarded = ended + timed_out - ran;
-    let handed_back = s.discarded - discarded;
-    let refusals = s.refusals.saturated + s.refusals.closed;
-    assert_eq!(refused, refusals + handed_back, "{totals:?}, {s:?}");
-    let back = expired + get(&totals.uncounted) + refused;
-    assert_eq!(made, ran + discarded + back, "{totals:?}, {s:?}");
-    assert!(totals.inside.most() <= pool.max_workers(), "{totals:?}");
-}
-
-/// Runs the pools one after the other; with a time limit unless the length was chosen.
-fn stress_each<const N: usize>(builders: [Builder; N]) {
-    let body = move || builders.into_iter().for_each(run);
-    if std::env::var_os("LAZYPOOL_STRESS_SECS").is_some() {
-        body();
-    } else {
-        timed(body);
+    let told = told.into_inner().unwrap();
+    for (id, told) in told.iter().enumerate() {
+        let (runs, drops) = load.ledger.fate(id);
+        let is_right = match told {
+            Told::Nothing => runs <= 1,
+            Told::Ran | Told::TimedOut => runs == 1,
+            _ => runs == 0,
+        };
+        assert!(is_right && drops == 1, "task {id}, {told:?}: {runs} runs");
     }
+    let ran = load.ledger.total_runs();
+    assert!(s.completed > 0 && ran == s.completed + s.panicked, "{s:?}");
+    let count_of = |what| told.iter().filter(|told| **told == what).count() as u64;
+    let (timed_out, expired) = (count_of(Told::TimedOut), count_of(Told::Expired));
+    assert_stats!(s, timed_out: timed_out, expired: expired - s.refusals.expired);
+    // A call whose task was discarded counts as discarded, and was told that it was refused.
+    let refused = count_of(Told::Refused) + load.retries.get();
+    let unrun = told.len() as u64 - ran - expired - count_of(Told::Refused);
+    let refusals = s.refused - s.refusals.expired;
+    assert_eq!(refused + unrun, refusals + s.discarded, "{s:?}");
+    let most = load.inside.most();
+    assert!(most <= load.pool.max_workers(), "{most} at once");
+    assert_eq!(Arc::strong_count(&count), 2, "no waker is kept");
+    timed_out + expired
 }
 
+/// Each task runs at most once and is dropped once, its submitter is told what became of it, never
+/// before its deadline, and the pool counts the same. Never more than `max_workers` run at once.
 #[test]
-fn stress_many_workers() {
-    stress_each([0, 32].map(|queue| builder(64, queue).idle_timeout(ms(1))));
-}
-
-#[test]
-fn stress_few_workers() {
-    stress_each([0, 3].map(|queue| builder(3, queue).idle_timeout(ms(1)).min_workers(1)));
-}
-
-/// The submitters wait for room.
-#[test]
-fn stress_blocking() {
-    stress_each([0, 5].map(|queue| {
-        let builder = builder(4, queue).when_full(WhenFull::Block);
-        builder.idle_timeout(ms(1))
-    }));
-}
-
-/// Hooks panic, and the wrapper does not call some tasks.
-#[test]
-fn stress_hooks() {
-    stress_each([builder(16, 8)
-        .idle_timeout(ms(1))
-        .around(|task| {
-            if task::slot().is_some_and(|slot| slot % 2 == 0) {
-                task();
-            }
-        })
-        .on_panic(|_| quiet_panic("hook"))
-        .on_worker_start(|slot| assert!(slot < 16))
-        .on_worker_stop(|_| quiet_panic("hook"))]);
-}
-
-/// No worker retires, so only the fast paths run.
-#[test]
-fn stress_without_retirement() {
-    stress_each([builder(2, 256)]);
+fn law02_law03_law04_law21_a_mixed_load() {
+    let length = match std::env::var("LAZYPOOL_STRESS_SECS") {
+        Ok(secs) => Duration::from_secs_f64(secs.parse().expect("LAZYPOOL_STRESS_SECS")),
+        Err(_) => ms(400),
+    };
+    let (soon, refuse, block) = (ms(1), WhenFull::Refuse, WhenFull::Block);
+    let cases = [
+        (64, 0, soon, refuse),
+        (64, 32, soon, refuse),
+        (16, 8, soon, refuse),
+        (4, 0, soon, block),
+        (4, 5, soon, block),
+        (3, 3, soon, refuse),
+        (2, 256, Duration::MAX, refuse), // only the fast paths run
+        (1, 0, Duration::ZERO, refuse),
+        (1, 4, soon, refuse),
+        (1, 0, soon, block),
+    ];
+    let each = move |(max, queue, idle, policy)| {
+        let (start, mut late, mut modes) = (Instant::now(), 0, MODES.into_iter().cycle());
+        while late == 0 || start.elapsed() < length {
+            let pool = pool_with(max, queue, |b| {
+                let b = b.idle_timeout(idle).when_full(policy);
+                b.min_workers(usize::from(max == 3))
+            });
+            late += run(pool, modes.next().unwrap());
+        }
+    };
+    // The limit of `timed_each` is one for each shape.
+    for case in cases {
+        timed_each([case], each);
+    }
 }

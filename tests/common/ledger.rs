@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use super::wait_until;
+use super::{on_drop, wait_until, OnDrop};
 
 /// Counts, for each task, how often its closure ran and how often its captures were dropped.
 #[derive(Clone, Debug)]
@@ -104,23 +104,14 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    pub fn enter(&self) -> Inside<'_> {
+    pub fn enter(&self) -> OnDrop<impl FnOnce() + '_> {
         let now = self.inside.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
-        Inside(self)
+        on_drop(|| _ = self.inside.fetch_sub(1, Ordering::SeqCst))
     }
 
     pub fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
-    }
-}
-
-#[derive(Debug)]
-pub struct Inside<'a>(&'a Gauge);
-
-impl Drop for Inside<'_> {
-    fn drop(&mut self) {
-        self.0.inside.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

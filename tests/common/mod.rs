@@ -34,7 +34,7 @@ pub(crate) use cut::cut;
 use cut::limit;
 pub use futures::*;
 pub use gates::*;
-pub use ledger::{Entry, Gauge, Inside, Ledger, Tally};
+pub use ledger::{Entry, Gauge, Ledger, Tally};
 pub use outcomes::*;
 pub use pools::*;
 
@@ -73,19 +73,13 @@ pub fn rounds(n: u64) -> u64 {
 
 /// Waits until `cond` holds. Panics with `what` if that takes longer than [`LIMIT`].
 #[track_caller]
-pub fn wait_until(what: &str, cond: impl FnMut() -> bool) {
-    wait_within(LIMIT, what, cond);
-}
-
-/// Waits like [`wait_until`], with the given limit.
-#[track_caller]
-pub fn wait_within(limit: Duration, what: &str, mut cond: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut cond: impl FnMut() -> bool) {
     let start = Instant::now();
     let mut turns = 0_u32;
     while !cond() {
         assert!(
-            start.elapsed() < limit,
-            "waited {limit:?} in vain for {what}"
+            start.elapsed() < LIMIT,
+            "waited {LIMIT:?} in vain for {what}"
         );
         turns += 1;
         if turns < 100 {

@@ -23,11 +23,6 @@ pub fn thread_total() -> usize {
 pub fn workers_named(name: &str) -> usize {
     assert!(name.len() <= 11, "the system would truncate {name:?}");
     let is_number = |slot: &str| !slot.is_empty() && slot.bytes().all(|b| b.is_ascii_digit());
-    threads_of(name, is_number)
-}
-
-/// Returns the number of threads called `{name}-...` whose rest of the name `is_wanted` accepts.
-fn threads_of(name: &str, is_wanted: impl Fn(&str) -> bool) -> usize {
     tasks()
         .iter()
         // A thread that ends meanwhile has no name any more.
@@ -36,7 +31,7 @@ fn threads_of(name: &str, is_wanted: impl Fn(&str) -> bool) -> usize {
             comm.trim_end()
                 .strip_prefix(name)
                 .and_then(|rest| rest.strip_prefix('-'))
-                .is_some_and(&is_wanted)
+                .is_some_and(is_number)
         })
         .count()
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use lazypool::{Awaitable, Builder, Group, Handle, Pool, Refused, Shutdown};
 
-use super::gates::{after, builder, held};
-use super::{saturated, settle, wait_until, Rng};
+use super::gates::{after, builder, held, on_drop};
+use super::{saturated, settle, wait_until, OnDrop, Rng};
 
 /// Returns a pool whose idle workers never retire.
 pub fn pool(max: usize, queue: usize) -> Pool {
@@ -203,8 +203,8 @@ impl Gate {
 
     /// Returns a guard that opens the gate when it is dropped. Hold it inside a `thread::scope`,
     /// which would otherwise wait for the threads at the gate while a failed assertion unwinds.
-    pub fn opener(&self) -> Opener<'_> {
-        Opener(self)
+    pub fn opener(&self) -> OnDrop<impl FnOnce() + '_> {
+        on_drop(|| self.open())
     }
 
     /// Returns how many tasks have come to the gate so far.
@@ -222,15 +222,6 @@ impl Gate {
 impl Drop for Gate {
     fn drop(&mut self) {
         self.open();
-    }
-}
-
-#[derive(Debug)]
-pub struct Opener<'a>(&'a Gate);
-
-impl Drop for Opener<'_> {
-    fn drop(&mut self) {
-        self.0.open();
     }
 }
 
