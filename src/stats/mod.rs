@@ -140,12 +140,13 @@ impl Stats {
         macro_rules! in_order {
             ($($total:ident)+; $parts:ident; $($figure:ident)+; $($age:ident)+) => {{
                 let Self { $($total,)+ $parts, $($figure,)+ $($age,)+ } = self;
-                let mut rows = vec![$((stringify!($total).to_owned(), $total.to_string())),+];
-                let parts = $parts.by_reason().into_iter();
-                let name = |reason| format!("{}.{reason}", stringify!($parts));
-                rows.extend(parts.map(|(reason, count)| (name(reason), count.to_string())));
-                rows.extend([$((stringify!($figure).to_owned(), $figure.to_string())),+]);
-                $(rows.extend($age.map(|age| (stringify!($age).to_owned(), format!("{age:.1?}"))));)+
+                let row = |name: &str, it: &dyn fmt::Display| (name.to_owned(), it.to_string());
+                let mut rows = vec![$(row(stringify!($total), &$total)),+];
+                for (reason, count) in $parts.by_reason() {
+                    rows.push(row(&format!("{}.{reason}", stringify!($parts)), &count));
+                }
+                rows.extend([$(row(stringify!($figure), &$figure)),+]);
+                $(rows.extend($age.map(|age| row(stringify!($age), &format!("{age:.1?}"))));)+
                 rows
             }};
         }

@@ -216,11 +216,8 @@ impl FromStr for Shutdown {
     type Err = ParseSettingError;
 
     fn from_str(word: &str) -> Result<Self, ParseSettingError> {
-        match word {
-            "drain" => Ok(Self::Drain),
-            "discard" => Ok(Self::Discard),
-            "cancel" => Ok(Self::Cancel),
-            _ => Err(ParseSettingError::new(word, None, "drain, discard, cancel")),
-        }
+        let modes = [Self::Drain, Self::Discard, Self::Cancel];
+        let mode = modes.into_iter().find(|mode| mode.to_string() == word);
+        mode.ok_or_else(|| ParseSettingError::new(word, None, "drain, discard, cancel"))
     }
 }
