@@ -16,10 +16,12 @@
 //! | [`measurements`] | How fast is it, compared with what? What do the features cost? |
 //! | [`protocol`] | How does a task reach a worker, what is lock-free, and why is no task lost? |
 
+// The text is inside of its module, because its links start there.
 macro_rules! pages {
     ($($page:ident)+) => {
-        $(#[doc = include_str!(concat!(stringify!($page), ".md"))]
-        pub mod $page {})+
+        $(pub mod $page {
+            #![doc = include_str!(concat!(stringify!($page), ".md"))]
+        })+
     };
 }
 pages! {
