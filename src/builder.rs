@@ -134,8 +134,7 @@ impl Builder {
     ///
     /// If the number is out of bounds, [`build`](Builder::build) fails with
     /// [`BuildError::ZeroWorkers`] or [`BuildError::TooManyWorkers`].
-    #[doc(alias = "num_threads")]
-    #[doc(alias = "size")]
+    #[doc(alias("num_threads", "size"))]
     pub fn max_workers(mut self, n: usize) -> Self {
         self.settings.max_workers = n;
         self
@@ -228,11 +227,8 @@ impl Builder {
     ///
     /// The default is [`Shutdown::Drain`] and [`Duration::MAX`]: the drop waits until every
     /// accepted task has run. But it does not wait for [abandoned](crate::Stats::abandoned) tasks.
-    /// A task is abandoned if its caller left at the deadline, if it was cancelled, or if it is
-    /// past a deadline of its own. **If abandoned tasks keep all workers busy, the drop does not
-    /// wait for queued tasks either**, and these are lost if the process exits before a worker is
-    /// free. A drop that follows a [`shutdown`](crate::Pool::shutdown) whose report had stragglers
-    /// does not wait again.
+    /// **If these keep all workers busy, the drop does not wait for queued tasks either**: see
+    /// [when the drop returns early](crate::Pool#when-the-drop-returns-early).
     ///
     /// **A pool in a `static` is never dropped**, so this setting has no effect on it. When `main`
     /// returns, the process ends, even if tasks are still running. Shut the pool down before `main`
@@ -296,7 +292,6 @@ impl Builder {
     /// ```
     /// use lazypool::{task, Pool, Refused};
     /// use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// static POOL: std::sync::OnceLock<Pool> = std::sync::OnceLock::new();
     /// let pool = Pool::builder().max_workers(2).stack_size(256 << 10).build()?;
     /// let pool = POOL.get_or_init(|| pool);
@@ -315,7 +310,7 @@ impl Builder {
     /// );
     /// let [first, second, third] = slots?;
     /// assert!(first != second && second == third);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.settings.stack_size = Some(bytes);

@@ -26,7 +26,6 @@ use std::time::Duration;
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
 /// use std::sync::Arc;
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(100).build()?;
 /// let sum = Arc::new(AtomicU32::new(0));
 /// let group = pool.group();
@@ -38,7 +37,7 @@ use std::time::Duration;
 /// }
 /// group.wait();
 /// assert_eq!(sum.load(Ordering::Relaxed), 5050);
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Results
@@ -48,7 +47,6 @@ use std::time::Duration;
 ///
 /// ```
 /// use std::sync::mpsc;
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(100).build()?;
 /// let group = pool.group();
 /// let (send, results) = mpsc::channel();
@@ -62,13 +60,12 @@ use std::time::Duration;
 ///     squares[n] = Some(square); // `None` stays where a task has no result
 /// }
 /// assert!(squares.iter().enumerate().all(|(n, s)| *s == Some(n * n)));
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// In a [scope](crate::Pool::scope) each task can write to its own place:
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(2)?;
 /// let words = ["one", "two", "three"];
 /// let mut lengths = [0; 3];
@@ -78,7 +75,7 @@ use std::time::Duration;
 ///     }
 /// });
 /// assert_eq!(lengths, [3, 3, 5]);
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
 pub struct Group {
@@ -131,17 +128,13 @@ impl Group {
     /// even if the policy is to wait for space.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let group = pool.group();
     /// group.serve(|| println!("hello"))?;
     /// group.wait();
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[doc(alias = "execute")]
-    #[doc(alias = "spawn")]
-    #[doc(alias = "submit")]
-    #[doc(alias = "spawn_blocking")]
+    #[doc(alias("execute", "spawn", "submit", "spawn_blocking"))]
     pub fn serve<F>(&self, closure: F) -> Result<(), Refused<F>>
     where
         F: FnOnce() + Send + 'static,
@@ -156,13 +149,12 @@ impl Group {
     /// [`Group::cancel`] also cancels these tasks.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let group = pool.group();
     /// let handle = group.awaitable().serve(|| 6 * 7)?;
     /// group.wait();
     /// assert_eq!(handle.join()?, 42);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn awaitable(&self) -> Awaitable<'_> {
@@ -191,7 +183,6 @@ impl Group {
     /// need the worker that waits for them. Then this call never returns.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(1).build()?;
     /// let group = pool.group();
     /// group.wait(); // nothing to wait for
@@ -199,10 +190,9 @@ impl Group {
     /// group.serve(|| println!("runs all the same"))?;
     /// group.wait(); // returns
     /// assert_eq!((group.panicked(), group.completed()), (1, 1));
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[doc(alias = "join")]
-    #[doc(alias = "wait_idle")]
+    #[doc(alias("join", "wait_idle"))]
     pub fn wait(&self) {
         let never = Deadline::never();
         self.members.wait(&never, self.core.parallel);
@@ -217,7 +207,6 @@ impl Group {
     /// ```
     /// use std::sync::mpsc::channel;
     /// use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let group = pool.group();
     /// let (open, gate) = channel();
@@ -225,7 +214,7 @@ impl Group {
     /// assert_eq!(group.wait_timeout(Duration::from_millis(1)).unwrap_err().pending(), 1);
     /// open.send(())?;
     /// group.wait();
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn wait_timeout(&self, d: Duration) -> Result<(), Unfinished> {
         let ended = if d.is_zero() {
@@ -263,14 +252,13 @@ impl Group {
     /// group is pending, the call only sets a flag.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let group = pool.group();
     /// group.serve(|| while !lazypool::task::is_cancelled() {})?;
     /// group.cancel();
     /// group.wait();
     /// assert!(group.serve(|| ()).is_err());
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(&self) {
         self.core.cancel_group(&self.members);
@@ -279,12 +267,11 @@ impl Group {
     /// Returns `true` if the group has been cancelled.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let group = lazypool::Pool::new(1)?.group();
     /// assert!(!group.is_cancelled());
     /// group.cancel();
     /// assert!(group.is_cancelled());
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
@@ -297,7 +284,6 @@ impl Group {
     /// [`CancelGuard::disarm`] drops the guard without cancelling.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let group = pool.group();
     /// {
@@ -306,7 +292,7 @@ impl Group {
     /// }
     /// assert!(group.is_cancelled());
     /// group.wait();
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn drop_guard(&self) -> CancelGuard {
         CancelGuard {
@@ -318,9 +304,8 @@ impl Group {
     /// submitted, and tasks that wait for space.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// assert_eq!(lazypool::Pool::new(1)?.group().pending(), 0);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn pending(&self) -> usize {
@@ -330,9 +315,8 @@ impl Group {
     /// Returns how many tasks have run and returned.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// assert_eq!(lazypool::Pool::new(1)?.group().completed(), 0);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn completed(&self) -> usize {
@@ -342,13 +326,12 @@ impl Group {
     /// Returns how many tasks have panicked.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let group = pool.group();
     /// group.serve(|| panic!("on purpose"))?;
     /// group.wait();
     /// assert_eq!(group.panicked(), 1);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn panicked(&self) -> usize {
@@ -365,9 +348,8 @@ impl Group {
     /// [`Stats::discarded`](crate::Stats::discarded).
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// assert_eq!(lazypool::Pool::new(1)?.group().discarded(), 0);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn discarded(&self) -> usize {
@@ -389,10 +371,9 @@ impl Group {
 ///     guard.disarm();
 ///     Ok(())
 /// }
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(2).build()?;
 /// import(&pool, &["a", "b"])?;
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "the guard cancels the group as soon as it is dropped"]
@@ -405,11 +386,10 @@ impl CancelGuard {
     /// Drops the guard without cancelling the group.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let group = lazypool::Pool::new(1)?.group();
     /// group.drop_guard().disarm();
     /// assert!(!group.is_cancelled());
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn disarm(mut self) {
         self.group = None;

@@ -27,12 +27,11 @@ use std::time::Duration;
 /// ```
 /// use lazypool::Pool;
 /// use std::time::Duration;
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::new(2)?;
 /// let queries = pool.labeled("query").with_deadline(Duration::from_secs(1));
 /// let handle = queries.awaitable().serve(|| 6 * 7)?;
 /// assert_eq!(handle.join()?, 42);
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy)]
 pub struct Awaitable<'a> {
@@ -73,11 +72,10 @@ impl<'a> Awaitable<'a> {
     /// [`Group::serve`](crate::Group::serve).
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let handle = pool.awaitable().serve(|| 6 * 7)?;
     /// assert_eq!(handle.join()?, 42);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[doc(alias("execute", "spawn", "submit", "spawn_blocking"))]
     pub fn serve<F, R>(&self, closure: F) -> Result<Handle<R>, Refused<F>>
@@ -165,7 +163,6 @@ impl<'a> Awaitable<'a> {
     ///     }
     /// }
     ///
-    /// # fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     /// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(2).build()?;
     /// let squares = async {
     ///     let mut tasks = Vec::new();
@@ -181,7 +178,7 @@ impl<'a> Awaitable<'a> {
     /// };
     /// assert_eq!(block_on(squares)?, 338_350);
     /// assert_eq!(pool.stats().refused, 0);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn Error + Send + Sync>>(())
     /// ```
     pub fn serve_async<F, R>(&self, closure: F) -> ServeAsync<F, R>
     where
@@ -210,7 +207,6 @@ impl<'a> Awaitable<'a> {
 /// use std::sync::mpsc::channel;
 /// use std::task::{Context, Waker};
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(1)?;
 /// let (open, gate) = channel();
 /// pool.serve(move || gate.recv().unwrap_or_default())?; // holds the only worker
@@ -224,7 +220,7 @@ impl<'a> Awaitable<'a> {
 /// } // the drop takes the task out of the line
 /// assert_eq!(pool.stats().waiting, 0);
 /// open.send(())?;
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "it submits nothing unless it is awaited"]
 pub struct ServeAsync<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(Serving<F, R>);
@@ -263,12 +259,11 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync
 /// [`detach`](Handle::detach).
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// async fn sum(pool: &lazypool::Pool) -> Result<u64, Box<dyn std::error::Error>> {
 ///     let handle = pool.awaitable().serve(|| (1..=1_000_u64).sum())?;
 ///     Ok(handle.await?)
 /// }
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # As a future
@@ -322,7 +317,6 @@ impl<R> Handle<R> {
     /// Panics if an earlier poll of the handle has returned the outcome.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(2)?;
     /// let halves = [1..=50, 51..=100].map(|half| pool.awaitable().serve(move || half.sum::<u32>()));
     /// let mut sum = 0;
@@ -330,7 +324,7 @@ impl<R> Handle<R> {
     ///     sum += half.map_err(lazypool::Refused::without_closure)?.join()?;
     /// }
     /// assert_eq!(sum, 5050);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn join(mut self) -> Result<R, TaskError> {
         self.ticket.wait(&Deadline::never());
@@ -352,14 +346,13 @@ impl<R> Handle<R> {
     /// ```
     /// use std::sync::mpsc::channel;
     /// use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let (open, gate) = channel();
     /// let handle = pool.awaitable().serve(move || gate.recv()).map_err(|refused| refused.without_closure())?;
     /// let handle = handle.join_timeout(Duration::from_millis(1)).unwrap_err();
     /// open.send("open")?;
     /// assert_eq!(handle.join()??, "open");
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn join_timeout(self, d: Duration) -> Result<Result<R, TaskError>, Self> {
         self.join_until(&Deadline::from_now(d))
@@ -376,14 +369,13 @@ impl<R> Handle<R> {
     /// Returns `true` if [`join`](Handle::join) would return at once.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let handle = pool.awaitable().serve(|| 6 * 7)?;
     /// while !handle.is_finished() {
     ///     std::thread::yield_now();
     /// }
     /// assert_eq!(handle.join()?, 42);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn is_finished(&self) -> bool {
@@ -405,7 +397,6 @@ impl<R> Handle<R> {
     ///
     /// ```
     /// use lazypool::task;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let handle = pool.awaitable().serve(|| (0_u64..).find(|_| task::is_cancelled()))?;
     /// handle.cancel();
@@ -413,7 +404,7 @@ impl<R> Handle<R> {
     ///     Ok(steps) => println!("it ran for {steps:?} steps"),
     ///     Err(error) => println!("{error}"), // before it started
     /// }
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(&self) {
         self.ticket.cancel();
@@ -423,11 +414,10 @@ impl<R> Handle<R> {
     /// already ended, this call drops the value.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// pool.awaitable().serve(|| println!("runs"))?.detach();
     /// # drop(pool);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn detach(mut self) {
         self.ticket.detach();

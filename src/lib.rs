@@ -13,13 +13,12 @@
 //! use lazypool::{Pool, Refused};
 //! use std::time::Duration;
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
 //! pool.serve(|| println!("on a worker"))?;
 //! pool.serve(|| println!("on a worker; on this thread if the pool is full")).or_else(Refused::caller_runs)?;
 //! let answer = pool.do_with_deadline(|| 6 * 7, Duration::from_secs(1))?;
 //! assert_eq!(answer, 42);
-//! # Ok(()) }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! # Where to look

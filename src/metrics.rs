@@ -56,45 +56,15 @@ impl Pool {
     /// [`docs::measurements`](crate::docs::measurements) says what the feature costs.
     ///
     /// ```
-    /// # use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
-    /// # struct Printing;
-    /// # struct Printer(String);
-    /// # impl metrics::CounterFn for Printer {
-    /// #     fn increment(&self, _: u64) {}
-    /// #     fn absolute(&self, value: u64) { println!("{} = {value}", self.0) }
-    /// # }
-    /// # impl metrics::GaugeFn for Printer {
-    /// #     fn increment(&self, _: f64) {}
-    /// #     fn decrement(&self, _: f64) {}
-    /// #     fn set(&self, value: f64) { println!("{} = {value}", self.0) }
-    /// # }
-    /// # impl HistogramFn for Printer {
-    /// #     fn record(&self, value: f64) { println!("{}: {value}", self.0) }
-    /// # }
-    /// # impl Recorder for Printing {
-    /// #     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    /// #     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    /// #     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    /// #     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-    /// #         Counter::from_arc(std::sync::Arc::new(Printer(key.to_string())))
-    /// #     }
-    /// #     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-    /// #         Gauge::from_arc(std::sync::Arc::new(Printer(key.to_string())))
-    /// #     }
-    /// #     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-    /// #         Histogram::from_arc(std::sync::Arc::new(Printer(key.to_string())))
-    /// #     }
-    /// # }
     /// use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// // An exporter, such as that of `metrics-exporter-prometheus`; this one prints.
-    /// metrics::set_global_recorder(Printing).map_err(|e| e.to_string())?;
+    /// // An exporter, such as that of `metrics-exporter-prometheus`; this one discards all.
+    /// metrics::set_global_recorder(metrics::NoopRecorder)?;
     ///
     /// let pool = lazypool::Pool::builder().max_workers(2).thread_name("mail").build()?;
     /// let sent = pool.labeled("send").do_with_deadline(|| 1, Duration::from_secs(5));
     /// assert!(matches!(sent, Ok(1)));
     /// pool.publish_metrics(); // before a scrape
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Panics

@@ -60,10 +60,8 @@ use std::time::Duration;
 ///
 /// # After `fork`
 ///
-/// In a child process made by `fork`, every submission is refused as
-/// [`Forked`](crate::Refusal::Forked), and [`shutdown`](Pool::shutdown) and the drop of the pool return
-/// at once. Use nothing else of the parent's pool there: a wait for a group, handle or scope may never
-/// end.
+/// In a child process made by `fork`, use nothing of the parent's pool: see
+/// [`Forked`](crate::Refusal::Forked).
 ///
 /// ```
 /// use std::time::Duration;
@@ -271,7 +269,6 @@ impl Pool {
     /// ```
     /// use lazypool::{Group, Pool};
     /// use std::collections::HashMap;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
     /// let mut tenants: HashMap<&str, Group> = HashMap::new();
     /// for tenant in ["ann", "bob", "ann"] {
@@ -279,7 +276,7 @@ impl Pool {
     ///     group.serve(move || println!("for {tenant}"))?;
     /// }
     /// assert!(pool.limited_group(0).serve(|| ()).is_err());
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn limited_group(&self, max_pending: usize) -> Group {

@@ -34,30 +34,27 @@ struct Inner {
 /// Tasks may borrow what outlives the scope, but not what the closure itself owns:
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(2)?;
 /// let outside = String::from("lives long enough");
 /// pool.scope(|s| {
 ///     s.serve_or_run(|| println!("{outside}"));
 /// });
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// ```compile_fail,E0373
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(2)?;
 /// pool.scope(|s| {
 ///     let inside = String::from("gone before the task ends");
 ///     s.serve_or_run(|| println!("{inside}"));
 /// });
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// A task may serve further tasks, which may borrow from outside the scope but not
 /// from the task:
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(2)?;
 /// let outside = 1;
 /// pool.scope(|s| {
@@ -66,11 +63,10 @@ struct Inner {
 ///     };
 ///     s.serve_or_run(first);
 /// });
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// ```compile_fail,E0373
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(2)?;
 /// pool.scope(|s| {
 ///     let first = || {
@@ -79,27 +75,25 @@ struct Inner {
 ///     };
 ///     s.serve_or_run(first);
 /// });
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// The scope cannot be kept after the call:
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(2)?;
 /// let mut left = None;
 /// pool.scope(|s| left = Some(s.serve(|| ()).is_ok()));
 /// assert!(left.is_some());
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// ```compile_fail,E0521
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(2)?;
 /// let mut left = None;
 /// pool.scope(|s| left = Some(s));
 /// assert!(left.is_some());
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Scope<'scope, 'env: 'scope> {
     core: Arc<Core>,
@@ -195,17 +189,13 @@ impl<'scope> Scope<'scope, '_> {
     /// as [`OnWorker`](crate::Refusal::OnWorker) if no worker is idle and none can be started.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let mut n = 0;
     /// pool.scope(|s| s.serve(|| n += 1).or_else(lazypool::Refused::caller_runs).is_ok());
     /// assert_eq!(n, 1);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[doc(alias = "execute")]
-    #[doc(alias = "spawn")]
-    #[doc(alias = "submit")]
-    #[doc(alias = "spawn_blocking")]
+    #[doc(alias("execute", "spawn", "submit", "spawn_blocking"))]
     pub fn serve<F>(&'scope self, closure: F) -> Result<(), Refused<F>>
     where
         F: FnOnce() + Send + 'scope,
@@ -241,7 +231,6 @@ impl<'scope> Scope<'scope, '_> {
     /// Panics if the closure runs on the calling thread and panics.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(2)?;
     /// let mut squares = [0; 10];
     /// pool.scope(|s| {
@@ -250,7 +239,7 @@ impl<'scope> Scope<'scope, '_> {
     ///     }
     /// });
     /// assert_eq!(squares[9], 81);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn serve_or_run<F>(&'scope self, closure: F)
     where

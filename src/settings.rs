@@ -12,7 +12,7 @@ use crate::stats::{Shutdown, WhenFull};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use std::fmt;
-use std::marker::PhantomData;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// The settings of a [`Pool`](crate::Pool) as plain values, which [`serde`] can load from TOML,
@@ -41,7 +41,6 @@ use std::time::Duration;
 /// use lazypool::PoolSettings;
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let settings: PoolSettings = toml::from_str(
 ///     r#"
 ///     max_workers = 8
@@ -59,7 +58,7 @@ use std::time::Duration;
 ///
 /// let typo = toml::from_str::<PoolSettings>("max_worker = 8").unwrap_err();
 /// assert!(typo.to_string().contains("unknown field `max_worker`"));
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -151,18 +150,56 @@ impl From<PoolSettings> for Builder {
     }
 }
 
-const KEYS: &[&str] = &[
-    "max_workers",
-    "min_workers",
-    "queue_capacity",
-    "when_full",
-    "idle_timeout",
-    "shutdown_on_drop",
-    "shutdown_timeout",
-    "thread_name",
-    "stack_size",
-    "track_ages",
-];
+/// Implements what has a line for every setting. The given type is the one that is read and
+/// written.
+macro_rules! settings {
+    ($($key:ident: $type:ty, $check:expr;)+) => {
+        const KEYS: &[&str] = &[$(stringify!($key)),+];
+
+        /// Reads the value of a key.
+        fn read<'de, A: MapAccess<'de>>(
+            settings: &mut PoolSettings,
+            key: &'static str,
+            map: &mut A,
+        ) -> Result<(), A::Error> {
+            $(if key == stringify!($key) {
+                let seed = Value::<$type> { key, check: $check };
+                settings.$key = map.next_value_seed(seed)?.into();
+            })+
+            Ok(())
+        }
+
+        impl Serialize for PoolSettings {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                // There is no `..` here, so that no setting can be forgotten.
+                let Self { $($key),+ } = self.clone();
+                // TOML has no value for "none", so the key is left out.
+                let is_none = self.stack_size.is_none();
+                let len = KEYS.len() - usize::from(is_none);
+                let mut table = serializer.serialize_struct("PoolSettings", len)?;
+                $(if is_none && stringify!($key) == "stack_size" {
+                    table.skip_field("stack_size")?;
+                } else {
+                    table.serialize_field(stringify!($key), &<$type>::from($key))?;
+                })+
+                table.end()
+            }
+        }
+    };
+}
+
+settings! {
+    max_workers: usize, |&n| check::max_workers(n);
+    min_workers: usize, |_| Ok(()); // checked once `max_workers` is known
+    queue_capacity: usize, |&n| check::queue_capacity(n);
+    when_full: WhenFull, |_| Ok(());
+    idle_timeout: Span, |_| Ok(());
+    shutdown_on_drop: Shutdown, |_| Ok(());
+    shutdown_timeout: Span, |_| Ok(());
+    thread_name: String, |name| check::thread_name(name);
+    stack_size: Option<usize>, |bytes| bytes.map_or(Ok(()), check::stack_size);
+    track_ages: bool, |_| Ok(());
+}
 
 impl<'de> Deserialize<'de> for PoolSettings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -190,36 +227,7 @@ impl<'de> Visitor<'de> for Table {
                 return Err(A::Error::duplicate_field(key));
             }
             seen.push(key);
-            let s = &mut settings;
-            match key {
-                "max_workers" => {
-                    s.max_workers = map.next_value_seed(checked(key, |&n| check::max_workers(n)))?
-                }
-                "min_workers" => s.min_workers = map.next_value_seed(plain(key))?,
-                "queue_capacity" => {
-                    s.queue_capacity =
-                        map.next_value_seed(checked(key, |&n| check::queue_capacity(n)))?;
-                }
-                "when_full" => s.when_full = map.next_value_seed(plain(key))?,
-                "idle_timeout" => {
-                    s.idle_timeout = map.next_value_seed(plain(key)).map(Span::get)?
-                }
-                "shutdown_on_drop" => s.shutdown_on_drop = map.next_value_seed(plain(key))?,
-                "shutdown_timeout" => {
-                    s.shutdown_timeout = map.next_value_seed(plain(key)).map(Span::get)?;
-                }
-                "thread_name" => {
-                    s.thread_name =
-                        map.next_value_seed(checked(key, |name: &String| check::thread_name(name)))?
-                }
-                "stack_size" => {
-                    s.stack_size = map.next_value_seed(checked(key, |bytes: &Option<usize>| {
-                        bytes.map_or(Ok(()), check::stack_size)
-                    }))?;
-                }
-                "track_ages" => s.track_ages = map.next_value_seed(plain(key))?,
-                _ => unreachable!("every key has its arm"),
-            }
+            read(&mut settings, key, &mut map)?;
         }
         check::min_workers(settings.min_workers, settings.max_workers).map_err(A::Error::custom)?;
         Ok(settings)
@@ -230,19 +238,6 @@ impl<'de> Visitor<'de> for Table {
 struct Value<T> {
     key: &'static str,
     check: fn(&T) -> Result<(), BuildError>,
-    value: PhantomData<T>,
-}
-
-fn checked<T>(key: &'static str, check: fn(&T) -> Result<(), BuildError>) -> Value<T> {
-    Value {
-        key,
-        check,
-        value: PhantomData,
-    }
-}
-
-fn plain<T>(key: &'static str) -> Value<T> {
-    checked(key, |_| Ok(()))
 }
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Value<T> {
@@ -266,81 +261,50 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Value<T> {
 /// A duration in the notation of the crate's settings.
 struct Span(Duration);
 
-impl Span {
-    fn get(self) -> Duration {
-        self.0
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let says = |why| format!("{text:?} is not a duration such as \"250ms\": {why}");
+        duration::parse(text).map(Self).map_err(says)
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = Span;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a duration such as \"250ms\", or \"never\"")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Span, E> {
-                duration::parse(text).map(Span).map_err(|why| {
-                    E::custom(format_args!(
-                        "{text:?} is not a duration such as \"250ms\": {why}"
-                    ))
-                })
-            }
-        }
-
-        deserializer.deserialize_str(Text)
+impl From<Duration> for Span {
+    fn from(duration: Duration) -> Self {
+        Self(duration)
     }
 }
 
-impl Serialize for Span {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&duration::Text(self.0))
+impl From<Span> for Duration {
+    fn from(span: Span) -> Self {
+        span.0
     }
 }
 
-impl Serialize for PoolSettings {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let len = KEYS.len() - usize::from(self.stack_size.is_none());
-        let mut table = serializer.serialize_struct("PoolSettings", len)?;
-        table.serialize_field("max_workers", &self.max_workers)?;
-        table.serialize_field("min_workers", &self.min_workers)?;
-        table.serialize_field("queue_capacity", &self.queue_capacity)?;
-        table.serialize_field("when_full", &self.when_full)?;
-        table.serialize_field("idle_timeout", &Span(self.idle_timeout))?;
-        table.serialize_field("shutdown_on_drop", &self.shutdown_on_drop)?;
-        table.serialize_field("shutdown_timeout", &Span(self.shutdown_timeout))?;
-        table.serialize_field("thread_name", &self.thread_name)?;
-        match &self.stack_size {
-            // TOML has no value for "none", so the key is left out.
-            None => table.skip_field("stack_size")?,
-            Some(bytes) => table.serialize_field("stack_size", bytes)?,
-        }
-        table.serialize_field("track_ages", &self.track_ages)?;
-        table.end()
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        duration::Text(self.0).fmt(f)
     }
 }
 
-/// Implements both `serde` traits for an enum, using its `FromStr` and its `Display`.
+/// Implements both `serde` traits for a type, using its `FromStr` and its `Display`.
 macro_rules! words {
-    ($enum:ident, $expected:literal) => {
+    ($type:ident, $expected:literal) => {
         /// Reads the text that `FromStr` accepts.
         #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
-        impl<'de> Deserialize<'de> for $enum {
+        impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Word;
 
                 impl Visitor<'_> for Word {
-                    type Value = $enum;
+                    type Value = $type;
 
                     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                         f.write_str($expected)
                     }
 
-                    fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<$enum, E> {
+                    fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<$type, E> {
                         word.parse().map_err(E::custom)
                     }
                 }
@@ -351,7 +315,7 @@ macro_rules! words {
 
         /// Writes the word that `Display` writes.
         #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
-        impl Serialize for $enum {
+        impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
             }
@@ -361,6 +325,7 @@ macro_rules! words {
 
 words!(WhenFull, "refuse, block, or block:<duration>");
 words!(Shutdown, "drain, discard or cancel");
+words!(Span, "a duration such as \"250ms\", or \"never\"");
 
 #[cfg(test)]
 mod tests;

@@ -30,14 +30,13 @@ use std::time::{Duration, Instant};
 /// ```
 /// use lazypool::{Pool, WhenFull};
 /// use std::time::Duration;
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(2).queue_capacity(8).build()?;
 /// let mail = pool.labeled("mail").when_full(WhenFull::BlockFor(Duration::from_millis(50)));
 /// mail.serve(|| assert_eq!(lazypool::task::label(), Some("mail")))?;
 /// let group = mail.with_deadline(Duration::from_secs(1)).group();
 /// group.serve(|| assert!(lazypool::task::deadline().is_some()))?;
 /// group.wait();
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy)]
 pub struct Submitter<'a> {
@@ -175,20 +174,15 @@ impl<'a> Submitter<'a> {
     /// Adds a label for each task; see [`Pool::labeled`].
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// pool.labeled("mail").serve(|| println!("sending"))?;
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     #[doc(alias = "labelled")]
-    pub fn labeled(self, label: &'static str) -> Self {
-        let label = Some(label);
-        let extras = Extras {
-            label,
-            ..self.extras
-        };
-        Self { extras, ..self }
+    pub fn labeled(mut self, label: &'static str) -> Self {
+        self.extras.label = Some(label);
+        self
     }
 
     /// Sets what a submission does if every worker is busy and the queue is full. This overrides
@@ -198,22 +192,17 @@ impl<'a> Submitter<'a> {
     ///
     /// ```
     /// use lazypool::{Pool, WhenFull};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?; // refuses when it is full
     /// let batch = pool.when_full(WhenFull::Block); // waits instead
     /// for n in 0..10 {
     ///     batch.serve(move || println!("{n}"))?;
     /// }
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn when_full(self, policy: WhenFull) -> Self {
-        let when_full = Some(policy);
-        let extras = Extras {
-            when_full,
-            ..self.extras
-        };
-        Self { extras, ..self }
+    pub fn when_full(mut self, policy: WhenFull) -> Self {
+        self.extras.when_full = Some(policy);
+        self
     }
 
     /// Sets a deadline for each task, `d` after its submission.
@@ -242,21 +231,17 @@ impl<'a> Submitter<'a> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(8).build()?;
     /// let soon = pool.with_deadline(Duration::from_millis(1));
     /// pool.serve(|| std::thread::sleep(Duration::from_millis(20)))?;
     /// soon.serve(|| unreachable!("too late for it"))?;
     /// # drop(pool);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn with_deadline(self, d: Duration) -> Self {
-        let extras = Extras {
-            until: Until::After(d),
-            ..self.extras
-        };
-        Self { extras, ..self }
+    pub fn with_deadline(mut self, d: Duration) -> Self {
+        self.extras.until = Until::After(d);
+        self
     }
 
     /// Sets the deadline of each task to the instant `at`, whenever the task is submitted.
@@ -269,7 +254,6 @@ impl<'a> Submitter<'a> {
     ///
     /// ```
     /// use std::time::{Duration, Instant};
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let (front, back) = (lazypool::Pool::new(1)?, lazypool::Pool::new(1)?);
     /// let request = move || {
     ///     let at = lazypool::task::deadline().expect("its caller's");
@@ -277,15 +261,12 @@ impl<'a> Submitter<'a> {
     ///     query.do_with_deadline(lazypool::task::deadline, Duration::MAX).ok() == Some(Some(at))
     /// };
     /// assert!(front.do_with_deadline(request, Duration::from_secs(5))?);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn with_deadline_at(self, at: Instant) -> Self {
-        let extras = Extras {
-            until: Until::At(given(at)),
-            ..self.extras
-        };
-        Self { extras, ..self }
+    pub fn with_deadline_at(mut self, at: Instant) -> Self {
+        self.extras.until = Until::At(given(at));
+        self
     }
 
     /// Sets a deadline for each task, `d` after its start.
@@ -308,7 +289,6 @@ impl<'a> Submitter<'a> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(8).build()?;
     /// let pages = pool.run_limit(Duration::from_millis(50)).group();
     /// for _ in 0..4 {
@@ -317,15 +297,12 @@ impl<'a> Submitter<'a> {
     /// }
     /// pages.wait();
     /// assert_eq!(pages.completed(), 4);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn run_limit(self, d: Duration) -> Self {
-        let extras = Extras {
-            run_limit: d,
-            ..self.extras
-        };
-        Self { extras, ..self }
+    pub fn run_limit(mut self, d: Duration) -> Self {
+        self.extras.run_limit = d;
+        self
     }
 
     /// Sets how much time must be left until a task's deadline when a worker starts the task.
@@ -349,20 +326,16 @@ impl<'a> Submitter<'a> {
     /// ```
     /// use lazypool::{DeadlineError, Pool};
     /// use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?;
     /// let takes = Duration::from_secs(2);
     /// let outcome = pool.min_remaining(takes).do_with_deadline(|| 1, Duration::from_secs(1));
     /// assert!(matches!(outcome, Err(DeadlineError::Expired(_))));
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn min_remaining(self, d: Duration) -> Self {
-        let extras = Extras {
-            min_remaining: d,
-            ..self.extras
-        };
-        Self { extras, ..self }
+    pub fn min_remaining(mut self, d: Duration) -> Self {
+        self.extras.min_remaining = d;
+        self
     }
 
     /// Submits a task as [`Pool::serve`] does, with the options of this submitter.
@@ -372,15 +345,11 @@ impl<'a> Submitter<'a> {
     /// if the task's deadline passes while the call waits for space.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// pool.labeled("mail").serve(|| println!("sending"))?;
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[doc(alias = "execute")]
-    #[doc(alias = "spawn")]
-    #[doc(alias = "submit")]
-    #[doc(alias = "spawn_blocking")]
+    #[doc(alias("execute", "spawn", "submit", "spawn_blocking"))]
     pub fn serve<F>(&self, closure: F) -> Result<(), Refused<F>>
     where
         F: FnOnce() + Send + 'static,
@@ -399,15 +368,12 @@ impl<'a> Submitter<'a> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let n = pool.labeled("sum").do_with_deadline(|| 1 + 1, Duration::MAX);
     /// assert!(matches!(n, Ok(2)));
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[doc(alias = "timeout")]
-    #[doc(alias = "install")]
-    #[doc(alias = "join_timeout")]
+    #[doc(alias("timeout", "install", "join_timeout"))]
     pub fn do_with_deadline<F, R>(
         &self,
         closure: F,
@@ -425,11 +391,10 @@ impl<'a> Submitter<'a> {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let soon = pool.with_deadline(Duration::from_secs(1)).awaitable();
     /// assert!(soon.serve(|| lazypool::task::remaining().is_some())?.join()?);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn awaitable(&self) -> Awaitable<'a> {
@@ -440,13 +405,12 @@ impl<'a> Submitter<'a> {
     /// [`Pool::group`].
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let group = pool.labeled("import").group();
     /// group.serve(|| assert_eq!(lazypool::task::label(), Some("import")))?;
     /// group.wait();
     /// assert_eq!(group.completed(), 1);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn group(&self) -> Group {
@@ -456,13 +420,12 @@ impl<'a> Submitter<'a> {
     /// Returns a new limited group whose tasks have these options; see [`Pool::limited_group`].
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let group = pool.labeled("ann").limited_group(1);
     /// group.serve(|| assert_eq!(lazypool::task::label(), Some("ann")))?;
     /// group.wait();
     /// assert_eq!(group.completed(), 1);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn limited_group(&self, max_pending: usize) -> Group {
@@ -479,12 +442,11 @@ impl<'a> Submitter<'a> {
     /// Panics if `f` or one of the tasks panics, as [`Pool::scope`] does.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = lazypool::Pool::new(1)?;
     /// let mut label = None;
     /// pool.labeled("sum").scope(|s| s.serve(|| label = lazypool::task::label()).is_ok());
     /// assert_eq!(label, Some("sum"));
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn scope<'env, F, T>(&self, f: F) -> T
     where

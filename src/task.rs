@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 ///
 /// ```
 /// use std::time::Duration;
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(1)?;
 /// let left = pool.do_with_deadline(
 ///     || {
@@ -35,7 +34,7 @@ use std::time::{Duration, Instant};
 /// use lazypool::DeadlineError::{Expired, TimedOut};
 /// assert!(matches!(left, Err(TimedOut | Expired(_))));
 /// assert!(!lazypool::task::is_cancelled());
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
 pub fn is_cancelled() -> bool {
@@ -51,11 +50,10 @@ pub fn is_cancelled() -> bool {
 ///
 /// ```
 /// use std::time::{Duration, Instant};
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(1)?;
 /// let at = pool.do_with_deadline(lazypool::task::deadline, Duration::from_secs(60));
 /// assert!(at?.unwrap() > Instant::now());
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
 pub fn deadline() -> Option<Instant> {
@@ -69,11 +67,10 @@ pub fn deadline() -> Option<Instant> {
 ///
 /// ```
 /// use std::time::Duration;
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(1)?;
 /// let left = pool.do_with_deadline(lazypool::task::remaining, Duration::from_secs(60));
 /// assert!(left?.unwrap() <= Duration::from_secs(60));
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
 pub fn remaining() -> Option<Duration> {
@@ -87,11 +84,10 @@ pub fn remaining() -> Option<Duration> {
 ///
 /// ```
 /// # use std::time::Duration;
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(1)?;
 /// let label = pool.labeled("parse").do_with_deadline(lazypool::task::label, Duration::MAX);
 /// assert_eq!(label?, Some("parse"));
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
 pub fn label() -> Option<&'static str> {
@@ -105,12 +101,11 @@ pub fn label() -> Option<&'static str> {
 ///
 /// ```
 /// # use std::time::Duration;
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(1)?;
 /// let slot = pool.do_with_deadline(lazypool::task::slot, Duration::MAX);
 /// assert_eq!(slot?, Some(0));
 /// assert_eq!(lazypool::task::slot(), None);
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// A slot has at most one worker at a time. Its number can therefore index data of a worker's own,
@@ -126,7 +121,6 @@ pub fn label() -> Option<&'static str> {
 ///     queries: u32,
 /// }
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(4).queue_capacity(100).build()?;
 /// let own: Arc<[Mutex<Option<Connection>>]> =
 ///     (0..pool.max_workers()).map(|_| Mutex::new(None)).collect();
@@ -145,10 +139,9 @@ pub fn label() -> Option<&'static str> {
 /// group.wait();
 /// let queries = |own: &Mutex<Option<Connection>>| own.lock().unwrap().as_ref().map(|c| c.queries);
 /// assert_eq!(own.iter().filter_map(queries).sum::<u32>(), 100);
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[doc(alias = "worker_local")]
-#[doc(alias = "index")]
+#[doc(alias("worker_local", "index"))]
 #[must_use]
 pub fn slot() -> Option<usize> {
     with_current(|ctx| ctx.map(|c| c.slot))

@@ -16,46 +16,15 @@
 //! | [`measurements`] | How fast is it, compared with what? What do the features cost? |
 //! | [`protocol`] | How does a task reach a worker, what is lock-free, and why is no task lost? |
 
-pub mod async_code {
-    #![doc = include_str!("async_code.md")]
+// The text is inside of its module, because its links start there.
+macro_rules! pages {
+    ($($page:ident)+) => {
+        $(pub mod $page {
+            #![doc = include_str!(concat!(stringify!($page), ".md"))]
+        })+
+    };
 }
-
-pub mod beyond_one_machine {
-    #![doc = include_str!("beyond_one_machine.md")]
-}
-
-pub mod guarantees {
-    #![doc = include_str!("guarantees.md")]
-}
-
-pub mod measurements {
-    #![doc = include_str!("measurements.md")]
-}
-
-pub mod migration {
-    #![doc = include_str!("migration.md")]
-}
-
-pub mod monitoring {
-    #![doc = include_str!("monitoring.md")]
-}
-
-pub mod outcomes {
-    #![doc = include_str!("outcomes.md")]
-}
-
-pub mod protocol {
-    #![doc = include_str!("protocol.md")]
-}
-
-pub mod recipes {
-    #![doc = include_str!("recipes.md")]
-}
-
-pub mod sizing {
-    #![doc = include_str!("sizing.md")]
-}
-
-pub mod testing {
-    #![doc = include_str!("testing.md")]
+pages! {
+    async_code beyond_one_machine guarantees measurements migration monitoring outcomes protocol
+    recipes sizing testing
 }

@@ -3,7 +3,7 @@
 
 use crate::parts::queue::legal_steps as cell_steps;
 use crate::parts::slot::legal_steps as slot_steps;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 const PAGE: &str = include_str!("protocol.md");
 
@@ -64,131 +64,97 @@ fn every_state_of_a_step_has_a_meaning_on_the_page() {
 
 /// A column and a row of a picture.
 type Point = (usize, usize);
-/// Where the name of each state begins.
-type Names = [(&'static str, Point)];
-/// For each pair of states, the corners of the line between them. The line begins beside the first
-/// state and ends beside the second.
-type Lines = [(&'static str, &'static str, &'static [Point])];
 
-const SLOT_NAMES: &Names = &[
-    ("Free", (1, 2)),
-    ("Held", (11, 2)),
-    ("Offered", (21, 2)),
-    ("Busy", (33, 2)),
-    ("Idle", (42, 2)),
-    ("Searching", (31, 6)),
-    ("Retiring", (32, 9)),
-];
-const SLOT_LINES: &Lines = &[
-    ("Free", "Held", &[(6, 2), (9, 2)]),
-    ("Held", "Offered", &[(16, 2), (19, 2)]),
-    ("Offered", "Busy", &[(29, 2), (31, 2)]),
-    ("Busy", "Idle", &[(38, 2), (40, 2)]),
-    ("Idle", "Held", &[(43, 1), (43, 0), (12, 0), (12, 1)]),
-    ("Held", "Busy", &[(12, 3), (12, 4), (33, 4), (33, 3)]),
-    ("Held", "Searching", &[(12, 3), (12, 6), (29, 6)]),
-    ("Busy", "Searching", &[(36, 3), (36, 5)]),
-    ("Idle", "Searching", &[(42, 3), (42, 6), (41, 6)]),
-    ("Idle", "Retiring", &[(45, 3), (45, 9), (41, 9)]),
-    ("Searching", "Retiring", &[(36, 7), (36, 8)]),
-    ("Retiring", "Free", &[(30, 9), (2, 9), (2, 3)]),
-];
-const CELL_NAMES: &Names = &[
-    ("Empty", (1, 0)),
-    ("Full", (11, 0)),
-    ("Held", (21, 0)),
-    ("Dead", (30, 0)),
-];
-const CELL_LINES: &Lines = &[
-    ("Empty", "Full", &[(7, 0), (9, 0)]),
-    ("Full", "Held", &[(16, 0), (19, 0)]),
-    ("Held", "Dead", &[(26, 0), (28, 0)]),
-    ("Held", "Empty", &[(22, 1), (22, 2), (3, 2), (3, 1)]),
-    ("Dead", "Empty", &[(31, 1), (31, 2), (3, 2), (3, 1)]),
-];
+/// The four directions: a bit, and the sign of a line that ends in this direction.
+const SIDES: [(usize, char); 4] = [(1, '▶'), (2, '◀'), (4, '▼'), (8, '▲')];
 
-/// Returns all points of the line between two states, ordered from `from` to `to`.
-fn points(lines: &Lines, from: &str, to: &str) -> Vec<Point> {
-    let forth = lines.iter().find(|line| (line.0, line.1) == (from, to));
-    let back = lines.iter().find(|line| (line.0, line.1) == (to, from));
-    let Some((_, _, corners)) = forth.or(back) else {
-        panic!("{from} -> {to} is a new step: give it a line in this file");
-    };
-    let towards = |x: usize, to: usize| if x < to { x + 1 } else { x.max(to + 1) - 1 };
-    let mut points = vec![corners[0]];
-    for corner in &corners[1..] {
-        while let Some(&(x, y)) = points.last().filter(|last| *last != corner) {
-            points.push((towards(x, corner.0), towards(y, corner.1)));
-        }
+/// Returns the directions in which the line continues from a sign: the sum of their bits.
+fn sides(sign: char) -> usize {
+    /// The sign whose index is the sum.
+    const STROKES: &str = "   ─ ┌┐┬ └┘┴│├┤┼";
+    match sign {
+        ' ' => 0,
+        '▶' | '◀' => 1 + 2,
+        '▼' | '▲' => 4 + 8,
+        _ => STROKES.chars().position(|s| s == sign).unwrap_or(0),
     }
-    if forth.is_none() {
-        points.reverse();
-    }
-    points
 }
 
-/// Draws the states, and for each step a line with an arrowhead.
-fn draw(names: &Names, lines: &Lines, steps: &[(String, String)]) -> String {
-    /// The box-drawing characters. The index is the sum of the sides to which the line continues: 1
-    /// right, 2 left, 4 down, 8 up.
-    const STROKES: &str = " ───│┌┐┬│└┘┴│├┤┼";
-    let mut sides: BTreeMap<Point, usize> = BTreeMap::new();
-    let mut signs: BTreeMap<Point, char> = BTreeMap::new();
-    for (from, to) in steps {
-        let points = points(lines, from, to);
-        for pair in points.windows(2) {
-            let (side, opposite, head) = match (pair[0], pair[1]) {
-                (a, b) if a.0 < b.0 => (1, 2, '▶'),
-                (a, b) if a.0 > b.0 => (2, 1, '◀'),
-                (a, b) if a.1 < b.1 => (4, 8, '▼'),
-                _ => (8, 4, '▲'),
-            };
-            *sides.entry(pair[0]).or_default() |= side;
-            *sides.entry(pair[1]).or_default() |= opposite;
-            if Some(&pair[1]) == points.last() {
-                signs.insert(pair[1], head);
+fn next((x, y): Point, side: usize) -> Point {
+    match side {
+        1 => (x + 1, y),
+        2 => (x.wrapping_sub(1), y),
+        4 => (x, y + 1),
+        _ => (x, y.wrapping_sub(1)),
+    }
+}
+
+/// Returns the steps that a picture shows. A line leads from the states at its plain ends to those
+/// at its arrowheads. If it has arrowheads only, it leads from each of them to the others.
+fn shown(picture: &str) -> Vec<(String, String)> {
+    let rows: Vec<Vec<char>> = picture.lines().map(|row| row.chars().collect()).collect();
+    let at = |(x, y): Point| *rows.get(y).and_then(|row| row.get(x)).unwrap_or(&' ');
+    let name = |mut point: Point, side: usize| {
+        point = next(point, side);
+        if side < 4 {
+            point = next(point, side); // a space is between a state and a line beside it
+        }
+        while at(next(point, 2)).is_alphabetic() {
+            point = next(point, 2);
+        }
+        let letters = rows
+            .get(point.1)
+            .into_iter()
+            .flat_map(|row| &row[point.0..]);
+        let name: String = letters.take_while(|sign| sign.is_alphabetic()).collect();
+        assert_ne!(name, "", "a line ends beside {point:?}");
+        name
+    };
+    let mut seen = BTreeSet::new();
+    let mut steps = Vec::new();
+    let points = (0..rows.len()).flat_map(|y| (0..rows[y].len()).map(move |x| (x, y)));
+    for first in points.filter(|point| sides(at(*point)) != 0) {
+        let mut open: Vec<Point> = seen.insert(first).then_some(first).into_iter().collect();
+        let mut ends = Vec::new();
+        while let Some(point) = open.pop() {
+            for (side, head) in SIDES
+                .into_iter()
+                .filter(|(side, _)| sides(at(point)) & side != 0)
+            {
+                let next = next(point, side);
+                if sides(at(next)) == 0 {
+                    ends.push((name(point, side), at(point) == head));
+                } else if seen.insert(next) {
+                    open.push(next);
+                }
             }
         }
+        let is_plain = |(_, is_head): &&(String, bool)| !is_head;
+        let plain: Vec<_> = ends.iter().filter(is_plain).collect();
+        let from = if plain.is_empty() {
+            ends.iter().collect()
+        } else {
+            plain
+        };
+        for (from, _) in from {
+            let to = ends.iter().filter(|(to, is_head)| *is_head && to != from);
+            steps.extend(to.map(|(to, _)| (from.clone(), to.clone())));
+        }
     }
-    for (point, sides) in sides {
-        let stroke = STROKES.chars().nth(sides).expect("16 strokes");
-        signs.entry(point).or_insert(stroke);
-    }
-    for (name, (x, y)) in names {
-        signs.extend(
-            name.chars()
-                .enumerate()
-                .map(|(n, sign)| ((x + n, *y), sign)),
-        );
-    }
-    let (columns, rows) = signs.keys().fold((0, 0), |end, point| {
-        (end.0.max(point.0), end.1.max(point.1))
-    });
-    let row = |y| -> String {
-        let row = (0..=columns).map(|x| signs.get(&(x, y)).copied().unwrap_or(' '));
-        row.collect::<String>().trim_end().to_owned() + "\n"
-    };
-    (0..=rows).map(row).collect()
+    steps.sort();
+    steps
 }
 
 #[test]
 fn the_pages_pictures_show_the_codes_steps() {
-    for (marker, drawn) in [
-        (
-            "<!-- slot picture",
-            draw(SLOT_NAMES, SLOT_LINES, &steps(slot_steps())),
-        ),
-        (
-            "<!-- cell picture",
-            draw(CELL_NAMES, CELL_LINES, &steps(cell_steps())),
-        ),
+    for (marker, mut expected) in [
+        ("<!-- slot picture", steps(slot_steps())),
+        ("<!-- cell picture", steps(cell_steps())),
     ] {
         let (_, after) = PAGE.split_once(marker).expect("a marked picture");
         let after = after.split_once("```text\n").expect("a block").1;
-        let on_page = after.split_once("```").expect("its end").0;
-        assert!(
-            on_page == drawn,
-            "the steps have changed: after `{marker}` in src/engine/protocol.md put\n{drawn}"
-        );
+        let picture = after.split_once("```").expect("its end").0;
+        expected.sort();
+        assert_eq!(shown(picture), expected, "the picture after `{marker}`");
     }
 }

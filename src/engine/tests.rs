@@ -27,17 +27,25 @@ where
     do_with(core, &Extras::NONE, f, Duration::MAX)
 }
 
-fn with_queue_of_two(workers: usize) -> Arc<Core> {
-    let builder = Builder::new().max_workers(workers).queue_capacity(2);
+fn until(is_reached: impl Fn() -> bool) {
+    while !is_reached() {
+        thread::yield_now();
+    }
+}
+
+fn end(core: &Arc<Core>) {
+    let report = shutdown(core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
+    assert!(report.is_clean());
+}
+
+fn pool(builder: Builder) -> Arc<Core> {
     builder.into_core().expect("a pool").0
 }
 
 /// Law 20: a worker releases the caller of a finished task without waiting for another thread.
 #[test]
 fn a_caller_is_released_while_another_thread_holds_the_lines_lock() {
-    let builder = Builder::new().max_workers(1).when_full(WhenFull::Block);
-    let (core, _) = builder.into_core().expect("a pool");
-    let core = &core;
+    let core = &pool(Builder::new().max_workers(1).when_full(WhenFull::Block));
     // A first call starts the worker. A thread that starts a worker also serves the line. If a
     // later call started the worker, it would wait for the line's lock, which is held below.
     call(core, || ()).expect("a worker");
@@ -48,23 +56,18 @@ fn a_caller_is_released_while_another_thread_holds_the_lines_lock() {
             let outcome = call(core, move || gate.recv());
             done.send(outcome.is_ok())
         });
-        while core.stats().running == 0 {
-            thread::yield_now();
-        }
+        until(|| core.stats().running != 0);
         s.spawn(move || {
             assert!(serves(core, || ()));
         });
-        while core.line.waiting() == 0 {
-            thread::yield_now();
-        }
+        until(|| core.line.waiting() != 0);
         let stopped = core.line.hold();
         open.send(()).expect("it waits");
         let released = released.recv_timeout(Duration::from_secs(10));
         drop(stopped);
         assert_eq!(released, Ok(true));
     });
-    let report = shutdown(core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
-    assert!(report.is_clean());
+    end(core);
 }
 
 /// Law 20: a caller is also released if its worker is surplus, and another thread holds the
@@ -72,9 +75,7 @@ fn a_caller_is_released_while_another_thread_holds_the_lines_lock() {
 #[test]
 fn a_caller_of_a_surplus_worker_is_released_while_the_registry_is_locked() {
     for queue in [0, 4] {
-        let builder = Builder::new().max_workers(2).queue_capacity(queue);
-        let (core, _) = builder.into_core().expect("a pool");
-        let core = &core;
+        let core = &pool(Builder::new().max_workers(2).queue_capacity(queue));
         let (done, released) = mpsc::channel();
         thread::scope(|s| {
             let gates = [(); 2].map(|()| {
@@ -86,9 +87,7 @@ fn a_caller_of_a_surplus_worker_is_released_while_the_registry_is_locked() {
                 });
                 open
             });
-            while core.stats().running < 2 {
-                thread::yield_now();
-            }
+            until(|| core.stats().running >= 2);
             core.set_limit(1);
             let stopped = lock(&core.registry);
             gates
@@ -98,11 +97,8 @@ fn a_caller_of_a_surplus_worker_is_released_while_the_registry_is_locked() {
             drop(stopped);
             assert_eq!(released, [Ok(true); 2], "queue of {queue}");
         });
-        while core.stats().workers > 1 {
-            thread::yield_now();
-        }
-        let report = shutdown(core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
-        assert!(report.is_clean());
+        until(|| core.stats().workers <= 1);
+        end(core);
     }
 }
 
@@ -112,24 +108,20 @@ fn a_caller_of_a_surplus_worker_is_released_while_the_registry_is_locked() {
 /// the submission's two readings.
 #[test]
 fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
-    let builder = Builder::new().max_workers(1).idle_timeout(Duration::MAX);
-    let (core, _) = builder.into_core().expect("a pool");
+    let core = pool(Builder::new().max_workers(1).idle_timeout(Duration::MAX));
     assert!(call(&core, || ()).is_ok());
     let slot = &core.slots[0];
-    while !slot.see().is_parked() {
-        thread::yield_now();
-    }
+    until(|| slot.see().is_parked());
     assert!(slot.claim_self(), "in its place");
     let refused = core.is_saturated(None);
     // SAFETY: this thread acts for the slot's worker, which sleeps. The slot is `Searching`.
     unsafe { slot.publish_idle(&core.ready, 0) };
-    let registry = lock(&core.registry);
-    let worker = registry.workers[0].as_ref().expect("a worker");
-    worker.thread.unpark();
-    drop(registry);
+    let worker = lock(&core.registry).workers[0]
+        .as_ref()
+        .map(|worker| worker.thread.unpark());
+    worker.expect("a worker");
     assert!(!refused, "one worker, and no task");
-    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
-    assert!(report.is_clean());
+    end(&core);
 }
 
 /// Law 9: a worker without a task is free, even while another thread sends it to the queue. So once
@@ -137,10 +129,7 @@ fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
 #[test]
 fn law09_a_worker_on_its_way_to_the_queue_is_free() {
     let builder = Builder::new().max_workers(1).queue_capacity(1);
-    let (core, _) = builder
-        .idle_timeout(Duration::MAX)
-        .into_core()
-        .expect("a pool");
+    let core = pool(builder.idle_timeout(Duration::MAX));
     assert!(call(&core, || ()).is_ok());
     let (slot, claim) = loop {
         if let Some(claimed) = core.claim_idle() {
@@ -153,8 +142,7 @@ fn law09_a_worker_on_its_way_to_the_queue_is_free() {
     // SAFETY: `claim` belongs to `slot`, so this thread holds the slot.
     unsafe { core.slots[slot].send_searching(claim) };
     assert_eq!((held.workers, held.running, held.idle), (1, 0, 1));
-    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
-    assert!(report.is_clean());
+    end(&core);
 }
 
 /// Law 1: an idle worker obeys orders while another thread holds the registry's lock, even if a
@@ -163,8 +151,7 @@ fn law09_a_worker_on_its_way_to_the_queue_is_free() {
 fn an_idle_worker_takes_orders_while_the_registry_is_locked() {
     // The first sweep is due after this time. The test locks the registry before that.
     const PAUSE: Duration = Duration::from_millis(500);
-    let builder = Builder::new().max_workers(1).idle_timeout(2 * PAUSE);
-    let (core, _) = builder.into_core().expect("a pool");
+    let core = pool(Builder::new().max_workers(1).idle_timeout(2 * PAUSE));
     let stopped = loop {
         assert!(call(&core, || ()).is_ok());
         let stopped = lock(&core.registry);
@@ -178,8 +165,7 @@ fn an_idle_worker_takes_orders_while_the_registry_is_locked() {
     let ran = ran.recv_timeout(Duration::from_secs(10));
     drop(stopped);
     assert_eq!(ran, Ok(()));
-    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
-    assert!(report.is_clean());
+    end(&core);
 }
 
 /// Law 10: a slot that a refused submission gives back is used for a queued task. Here a submission
@@ -188,7 +174,7 @@ fn an_idle_worker_takes_orders_while_the_registry_is_locked() {
 /// running task.
 #[test]
 fn law10_a_slot_that_a_refusal_gives_back_is_there_for_the_queue() {
-    let core = with_queue_of_two(2);
+    let core = pool(Builder::new().max_workers(2).queue_capacity(2));
     let (open, gate) = mpsc::channel::<()>();
     assert!(serves(&core, move || _ = gate.recv()));
     let slot = core.free.pop().expect("a second slot");
@@ -209,8 +195,7 @@ fn law10_a_slot_that_a_refusal_gives_back_is_there_for_the_queue() {
     assert!(other.is_err());
     assert_eq!(ran.recv_timeout(Duration::from_secs(10)), Ok(()));
     drop(open);
-    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
-    assert!(report.is_clean());
+    end(&core);
 }
 
 /// Law 5: if a thread cannot start a worker for the queue (`NotNeeded`), it searches again for an
@@ -220,13 +205,11 @@ fn law10_a_slot_that_a_refusal_gives_back_is_there_for_the_queue() {
 #[test]
 fn law05_a_start_without_a_slot_looks_for_one_again() {
     for hooked in [false, true] {
-        let pool = Builder::new().max_workers(2).queue_capacity(2);
-        let pool = if hooked {
-            pool.on_worker_start(|_| ())
-        } else {
-            pool
-        };
-        let (core, _) = pool.into_core().expect("a pool");
+        let mut builder = Builder::new().max_workers(2).queue_capacity(2);
+        if hooked {
+            builder = builder.on_worker_start(|_| ());
+        }
+        let core = pool(builder);
         let (open, gate) = mpsc::channel::<()>();
         assert!(serves(&core, move || _ = gate.recv()));
         let slot = core.free.pop().expect("a second slot");
@@ -239,8 +222,7 @@ fn law05_a_start_without_a_slot_looks_for_one_again() {
         core.start_no_searcher(&NotSpawned::NotNeeded);
         assert_eq!(ran.recv_timeout(Duration::from_secs(10)), Ok(()));
         drop(open);
-        let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
-        assert!(report.is_clean());
+        end(&core);
     }
 }
 
@@ -251,7 +233,7 @@ fn law05_a_start_without_a_slot_looks_for_one_again() {
 fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
     const TIMEOUT: Duration = Duration::from_secs(3600);
     let builder = Builder::new().max_workers(4).min_workers(1);
-    let (core, _) = builder.idle_timeout(TIMEOUT).into_core().expect("a pool");
+    let core = pool(builder.idle_timeout(TIMEOUT));
     let meet = Arc::new(Barrier::new(5));
     for _ in 0..4 {
         let meet = Arc::clone(&meet);
@@ -261,9 +243,7 @@ fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
         assert!(serves(&core, task));
     }
     meet.wait();
-    while core.stats().idle < 4 {
-        thread::yield_now();
-    }
+    until(|| core.stats().idle >= 4);
     let start = now();
     let due = start.checked_add(TIMEOUT).expect("a moment");
     let sweep = |at| core.sweep(&mut lock(&core.registry), at);
@@ -282,30 +262,24 @@ fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
                 .expect("idle")
         });
         assert_eq!(ran, bench.last().copied());
-        while core.stats().idle < 4 {
-            thread::yield_now();
-        }
+        until(|| core.stats().idle >= 4);
         sweep(start);
     }
     assert_eq!(core.stats().workers, 4, "not before its time");
     sweep(due);
-    while core.stats().workers > 1 {
-        thread::yield_now();
-    }
+    until(|| core.stats().workers <= 1);
     sweep(due);
     assert_eq!((core.stats().workers, core.stats().idle), (1, 1));
     let left = core.workers();
     assert_eq!(Some(left[0].slot), bench.last().copied());
-    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
-    assert!(report.is_clean());
+    end(&core);
 }
 
 /// Laws 4 and 6: a slot that a spawner has popped does not count as a worker before a start has
 /// begun there. So no worker has to end because of that slot.
 #[test]
 fn a_slot_in_a_spawners_hands_ends_no_worker() {
-    let builder = Builder::new().max_workers(3).min_workers(2);
-    let (core, _) = builder.into_core().expect("a pool");
+    let core = pool(Builder::new().max_workers(3).min_workers(2));
     for _ in 0..2 {
         assert!(core.spawn_searcher().is_ok());
     }
@@ -319,6 +293,5 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     let spawned = core.spawn(stopped, None);
     assert!(matches!(spawned, Err(NotSpawned::NotNeeded)), "{spawned:?}");
     assert!(!core.env.is_closed_or_over_limit());
-    let report = shutdown(&core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
-    assert!(report.is_clean());
+    end(&core);
 }

@@ -103,12 +103,7 @@ impl Error for BuildError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Spawn(error) => Some(error),
-            Self::ZeroWorkers
-            | Self::TooManyWorkers { .. }
-            | Self::MinExceedsMax { .. }
-            | Self::QueueTooLong { .. }
-            | Self::BadThreadName
-            | Self::StackTooSmall { .. } => None,
+            _ => None,
         }
     }
 }

@@ -23,7 +23,6 @@ use super::unrun::Unrun;
 /// use lazypool::{DeadlineError, Pool};
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// match pool.do_with_deadline(|| 6 * 7, Duration::from_secs(60)) {
 ///     Ok(answer) => assert_eq!(answer, 42),
@@ -32,8 +31,7 @@ use super::unrun::Unrun;
 ///     Err(DeadlineError::TimedOut) => println!("started, but still not done"),
 ///     Err(DeadlineError::Panicked(panic)) => panic.resume(),
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub enum DeadlineError<F> {
     /// The pool did not take the task, or a shutdown handed it back before it started.
@@ -64,14 +62,12 @@ impl<F> DeadlineError<F> {
     /// use lazypool::Pool;
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// // No time at all: the closure comes back at once.
     /// let error = pool.do_with_deadline(|| 6 * 7, Duration::ZERO).unwrap_err();
     /// let closure = error.into_inner().expect("it never ran");
     /// assert_eq!(closure(), 42);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn into_inner(self) -> Option<F> {
         match self {
@@ -97,11 +93,9 @@ impl<F> DeadlineError<F> {
     ///         .map_err(DeadlineError::without_closure)
     /// }
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// assert_eq!(length(&pool, "hello".to_owned())?, 5);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn without_closure(self) -> DeadlineError<()> {
         match self {

@@ -11,12 +11,11 @@ use std::fmt;
 /// # Examples
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = lazypool::Pool::new(8)?;
 /// let error = pool.set_limit(9).unwrap_err();
 /// assert_eq!((error.given(), error.max()), (9, 8));
 /// assert_eq!(error.to_string(), "the limit is 9; allowed: 1..=8");
-/// # Ok(()) }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitError {
@@ -32,9 +31,8 @@ impl LimitError {
     /// Returns the limit that was given.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// assert_eq!(lazypool::Pool::new(8)?.set_limit(0).unwrap_err().given(), 0);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub const fn given(&self) -> usize {
@@ -44,9 +42,8 @@ impl LimitError {
     /// Returns the largest limit that is allowed: the pool's `max_workers`. The smallest is 1.
     ///
     /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// assert_eq!(lazypool::Pool::new(8)?.set_limit(0).unwrap_err().max(), 8);
-    /// # Ok(()) }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub const fn max(&self) -> usize {

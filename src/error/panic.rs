@@ -19,11 +19,7 @@ use super::hidden::{payload_message, Payload};
 /// use lazypool::{DeadlineError, Pool};
 /// use std::time::Duration;
 ///
-/// fn fail() -> u32 {
-///     panic!("no such file");
-/// }
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let fail = || -> u32 { panic!("no such file") };
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// match pool.do_with_deadline(fail, Duration::MAX) {
 ///     Err(DeadlineError::Panicked(panic)) => {
@@ -31,8 +27,7 @@ use super::hidden::{payload_message, Payload};
 ///     }
 ///     other => panic!("{other:?}"),
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Panic {
     payload: Payload,
@@ -53,18 +48,13 @@ impl Panic {
     /// use lazypool::{DeadlineError, Pool};
     /// use std::time::Duration;
     ///
-    /// fn fail() -> u32 {
-    ///     std::panic::panic_any(7_u32);
-    /// }
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let fail = || -> u32 { std::panic::panic_any(7_u32) };
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// if let Err(DeadlineError::Panicked(panic)) = pool.do_with_deadline(fail, Duration::MAX) {
     ///     let payload = panic.into_inner();
     ///     assert!(payload.is::<u32>());
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn into_inner(self) -> Box<dyn Any + Send + 'static> {
         self.payload.into_inner()
@@ -82,11 +72,7 @@ impl Panic {
     /// use lazypool::{DeadlineError, Pool};
     /// use std::time::Duration;
     ///
-    /// fn fail() -> u32 {
-    ///     std::panic::panic_any(7_u32);
-    /// }
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let fail = || -> u32 { std::panic::panic_any(7_u32) };
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// if let Err(DeadlineError::Panicked(panic)) = pool.do_with_deadline(fail, Duration::MAX) {
     ///     match panic.downcast::<u32>() {
@@ -94,8 +80,7 @@ impl Panic {
     ///         Err(unknown) => unknown.resume(),
     ///     }
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn downcast<T: 'static>(self) -> Result<Box<T>, Self> {
         self.into_inner().downcast().map_err(Self::new)
@@ -112,17 +97,12 @@ impl Panic {
     /// use lazypool::{DeadlineError, Pool};
     /// use std::time::Duration;
     ///
-    /// fn fail() -> u32 {
-    ///     panic!("line {} is empty", 3);
-    /// }
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let fail = || -> u32 { panic!("line {} is empty", 3) };
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// if let Err(DeadlineError::Panicked(panic)) = pool.do_with_deadline(fail, Duration::MAX) {
     ///     assert_eq!(panic.message().as_deref(), Some("line 3 is empty"));
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn message(&self) -> Option<String> {
         self.payload.message()
@@ -142,10 +122,7 @@ impl Panic {
     /// use lazypool::{DeadlineError, Pool};
     /// use std::time::Duration;
     ///
-    /// fn fail() -> u32 {
-    ///     panic!("goes on in the caller");
-    /// }
-    ///
+    /// let fail = || -> u32 { panic!("goes on in the caller") };
     /// let pool = Pool::builder().max_workers(1).build().unwrap();
     /// if let Err(DeadlineError::Panicked(panic)) = pool.do_with_deadline(fail, Duration::MAX) {
     ///     panic.resume();
@@ -183,7 +160,6 @@ impl fmt::Display for Panic {
 /// ```
 /// use lazypool::Pool;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder()
 ///     .max_workers(1)
 ///     .on_panic(|panic| {
@@ -193,8 +169,7 @@ impl fmt::Display for Panic {
 ///     })
 ///     .build()?;
 /// pool.labeled("import").serve(|| panic!("line 3 is empty"))?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[non_exhaustive]
 pub struct TaskPanic<'a> {
@@ -227,7 +202,6 @@ impl<'a> TaskPanic<'a> {
     /// ```
     /// use lazypool::Pool;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::builder()
     ///     .max_workers(1)
     ///     .on_panic(|panic| match panic.message() {
@@ -236,8 +210,7 @@ impl<'a> TaskPanic<'a> {
     ///     })
     ///     .build()?;
     /// pool.serve(|| panic!("line 3 is empty"))?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn message(&self) -> Option<String> {
         payload_message(self.payload)

@@ -16,7 +16,6 @@ use std::io;
 /// use lazypool::{Pool, Refusal, Shutdown};
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// pool.shutdown(Shutdown::Drain, Duration::MAX);
 ///
@@ -24,8 +23,7 @@ use std::io;
 ///     assert!(matches!(refused.reason(), Refusal::Closed));
 ///     assert_eq!(refused.to_string(), "the pool is shut down");
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
@@ -111,13 +109,11 @@ impl Refusal {
     /// use lazypool::{Pool, Shutdown};
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?;
     /// pool.shutdown(Shutdown::Drain, Duration::MAX);
     /// let refused = pool.serve(|| ()).unwrap_err();
     /// assert_eq!(refused.reason().as_str(), "closed");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
@@ -157,12 +153,7 @@ impl Error for Refusal {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::SpawnFailed(error) => Some(error),
-            Self::Saturated
-            | Self::Closed
-            | Self::Cancelled
-            | Self::OnWorker
-            | Self::Forked
-            | Self::GroupFull => None,
+            _ => None,
         }
     }
 }

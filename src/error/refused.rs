@@ -26,14 +26,12 @@ use super::refusal::Refusal;
 /// ```
 /// use lazypool::{Pool, Refused};
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// for n in 0..100 {
 ///     pool.serve(move || println!("{n}"))
 ///         .or_else(Refused::caller_runs)?;
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # What the closure captured
@@ -58,15 +56,13 @@ use super::refusal::Refusal;
 ///     }
 /// }
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::new(1)?;
 /// pool.shutdown(lazypool::Shutdown::Drain, std::time::Duration::MAX);
 /// let (give, shelf) = channel();
 /// let lent = Lent(vec![1, 2, 3], give);
 /// assert!(pool.serve(move || println!("{:?}", lent.0)).is_err());
 /// assert_eq!(shelf.try_recv()?, [1, 2, 3]);
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Refused<F> {
     closure: Closure<F>,
@@ -93,7 +89,6 @@ impl<F> Refused<F> {
     /// use lazypool::{Pool, Refusal, Shutdown};
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// pool.shutdown(Shutdown::Drain, Duration::MAX);
     ///
@@ -103,8 +98,7 @@ impl<F> Refused<F> {
     ///         other => panic!("{other}"),
     ///     }
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn reason(&self) -> &Refusal {
         &self.reason
@@ -121,7 +115,6 @@ impl<F> Refused<F> {
     /// use lazypool::Pool;
     /// use std::thread;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// for n in 0..10 {
     ///     let mut task = move || println!("{n}");
@@ -134,8 +127,7 @@ impl<F> Refused<F> {
     ///         thread::yield_now();
     ///     }
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn into_inner(self) -> F {
         self.closure.into_inner()
@@ -152,7 +144,6 @@ impl<F> Refused<F> {
     /// use lazypool::{Pool, Refusal, Shutdown};
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let (first, second) = (Pool::new(1)?, Pool::new(1)?);
     /// first.shutdown(Shutdown::Drain, Duration::MAX);
     ///
@@ -164,8 +155,7 @@ impl<F> Refused<F> {
     ///     }
     ///     second.serve(task)?;
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn into_parts(self) -> (F, Refusal) {
         (self.closure.into_inner(), self.reason)
@@ -183,9 +173,7 @@ impl<F> Refused<F> {
     /// or a thread was missing. It runs no other closure: after a shutdown or a cancel the task is
     /// not wanted, and in a full group it would exceed the limit.
     ///
-    /// A closure that runs here is not a task of the pool. No hook is called for it, and it is not
-    /// counted. The functions of [`task`](crate::task) describe the task that the calling thread
-    /// runs, if it runs one.
+    /// A closure that runs here is not a task of the pool: see [`run_anyway`](Self::run_anyway).
     ///
     /// # Errors
     ///
@@ -203,7 +191,6 @@ impl<F> Refused<F> {
     /// use std::sync::mpsc;
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?;
     /// let (release, gate) = mpsc::channel::<()>();
     /// pool.serve(move || gate.recv().unwrap_or_default())?;
@@ -222,8 +209,7 @@ impl<F> Refused<F> {
     ///     .or_else(Refused::caller_runs)
     ///     .unwrap_err();
     /// assert!(refused.is_closed());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn caller_runs<R>(self) -> Result<R, Self>
     where
@@ -263,7 +249,6 @@ impl<F> Refused<F> {
     /// use std::sync::mpsc;
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// pool.shutdown(Shutdown::Drain, Duration::MAX);
     ///
@@ -272,8 +257,7 @@ impl<F> Refused<F> {
     /// pool.serve(move || sender.send("done").unwrap_or_default())
     ///     .unwrap_or_else(Refused::run_anyway);
     /// assert_eq!(receiver.recv()?, "done");
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn run_anyway<R>(self) -> R
     where
@@ -298,11 +282,9 @@ impl<F> Refused<F> {
     ///         .map_err(Refused::without_closure)
     /// }
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// greet(&pool, "world".to_owned())?;
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn without_closure(self) -> Refused<()> {
         drop(self.closure.into_inner());
@@ -317,7 +299,6 @@ impl<F> Refused<F> {
     /// use lazypool::Pool;
     /// use std::sync::mpsc;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// let (release, gate) = mpsc::channel::<()>();
     /// pool.serve(move || gate.recv().unwrap_or_default())?;
@@ -326,8 +307,7 @@ impl<F> Refused<F> {
     /// let refused = pool.serve(|| ()).unwrap_err();
     /// assert!(refused.is_saturated());
     /// drop(release);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn is_saturated(&self) -> bool {
         matches!(self.reason, Refusal::Saturated)
@@ -347,7 +327,6 @@ impl<F> Refused<F> {
     /// use std::sync::mpsc;
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?;
     /// let (release, gate) = mpsc::channel::<()>();
     /// pool.serve(move || gate.recv().unwrap_or_default())?;
@@ -356,8 +335,7 @@ impl<F> Refused<F> {
     /// drop(release);
     /// pool.shutdown(Shutdown::Drain, Duration::MAX);
     /// assert!(!pool.serve(|| ()).unwrap_err().is_retryable());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn is_retryable(&self) -> bool {
         matches!(
@@ -377,12 +355,10 @@ impl<F> Refused<F> {
     /// use lazypool::{Pool, Shutdown};
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// pool.shutdown(Shutdown::Drain, Duration::MAX);
     /// assert!(pool.serve(|| ()).unwrap_err().is_closed());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn is_closed(&self) -> bool {
         matches!(self.reason, Refusal::Closed)

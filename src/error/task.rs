@@ -14,11 +14,7 @@ use std::fmt;
 /// ```
 /// use lazypool::{Pool, TaskError};
 ///
-/// fn fail() -> u32 {
-///     panic!("no such file");
-/// }
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let fail = || -> u32 { panic!("no such file") };
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// match pool.awaitable().serve(fail)?.join() {
 ///     Err(TaskError::Panicked(panic)) => {
@@ -26,8 +22,7 @@ use std::fmt;
 ///     }
 ///     other => panic!("{other:?}"),
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]

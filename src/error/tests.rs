@@ -2,7 +2,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::error::Error;
 use std::io;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::catch_unwind;
 use std::rc::Rc;
 use std::thread;
 
@@ -35,31 +35,24 @@ impl Drop for Flag {
 }
 
 #[test]
-fn refused_gives_its_closure_back_unrun() {
-    let runs = Cell::new(0);
-    let refused = Refused::new(|| runs.set(runs.get() + 1), Refusal::Saturated);
-    assert!(matches!(refused.reason(), Refusal::Saturated));
-    let closure = refused.into_inner();
-    assert_eq!(runs.get(), 0);
-    closure();
-    assert_eq!(runs.get(), 1);
-}
-
-#[test]
-fn run_anyway_runs_the_closure_once_and_returns_its_value() {
+fn a_closure_comes_back_unrun_or_runs_once() {
     let runs = Cell::new(0);
     let task = || {
         runs.set(runs.get() + 1);
         "value"
     };
-    assert_eq!(Refused::new(task, Refusal::Closed).run_anyway(), "value");
-    assert_eq!(runs.get(), 1);
-
-    fn refuse<F>(closure: F) -> Result<&'static str, Refused<F>> {
-        Err(Refused::new(closure, Refusal::Saturated))
+    for closure in [
+        Refused::new(task, Refusal::Saturated).into_inner(),
+        Refused::new(task, Refusal::Saturated).into_parts().0,
+        Unrun::new(task).into_inner(),
+    ] {
+        assert_eq!((runs.take(), closure(), runs.take()), (0, "value", 1));
     }
-    assert_eq!(refuse(task).unwrap_or_else(Refused::run_anyway), "value");
+    assert_eq!(Refused::new(task, Refusal::Closed).run_anyway(), "value");
+    assert_eq!(Unrun::new(task).run(), "value");
     assert_eq!(runs.get(), 2);
+    let (_, reason) = Refused::new(task, Refusal::GroupFull).into_parts();
+    assert!(matches!(reason, Refusal::GroupFull));
 }
 
 #[test]
@@ -82,35 +75,13 @@ fn the_caller_runs_what_lacked_room_or_a_thread_and_nothing_else() {
 }
 
 #[test]
-fn the_parts_are_the_closure_and_the_reason() {
-    let reason = Refusal::SpawnFailed(spawn_error());
-    let (closure, reason) = Refused::new(|| 7, reason).into_parts();
-    assert_eq!(closure(), 7);
-    assert!(matches!(reason, Refusal::SpawnFailed(error) if error.kind() == spawn_error().kind()));
-}
-
-#[test]
-fn unrun_gives_its_closure_back_or_runs_it() {
-    let runs = Cell::new(0);
-    let task = || {
-        runs.set(runs.get() + 1);
-        "value"
-    };
-    let closure = Unrun::new(task).into_inner();
-    assert_eq!(runs.get(), 0);
-    assert_eq!(closure(), "value");
-    assert_eq!(Unrun::new(task).run(), "value");
-    assert_eq!(runs.get(), 2);
-    let unrun = Unrun::new(|| std::panic::resume_unwind(Box::new(7)));
-    let payload = catch_unwind(AssertUnwindSafe(|| unrun.run::<()>())).unwrap_err();
-    assert_eq!(payload.downcast_ref(), Some(&7));
-}
-
-#[test]
 fn a_panic_in_run_reaches_the_caller() {
-    let refused = Refused::new(|| std::panic::resume_unwind(Box::new(7)), Refusal::Closed);
-    let payload = catch_unwind(AssertUnwindSafe(|| refused.run_anyway::<()>())).unwrap_err();
-    assert_eq!(payload.downcast_ref(), Some(&7));
+    let fail = || std::panic::resume_unwind(Box::new(7));
+    let refused = catch_unwind(|| Refused::new(fail, Refusal::Closed).run_anyway::<()>());
+    let unrun = catch_unwind(|| Unrun::new(fail).run::<()>());
+    for payload in [refused.unwrap_err(), unrun.unwrap_err()] {
+        assert_eq!(payload.downcast_ref(), Some(&7));
+    }
 }
 
 #[test]
@@ -154,29 +125,9 @@ fn the_questions_tell_the_reasons_apart() {
 #[test]
 fn each_reason_is_one_word() {
     let words = refusals().map(|reason| reason.as_str());
-    let expected = [
-        "saturated",
-        "closed",
-        "cancelled",
-        "spawn_failed",
-        "on_worker",
-        "forked",
-        "group_full",
-    ];
-    assert_eq!(words, expected);
-    let counts = RefusalCounts::default();
-    let mut fields = counts.by_reason().map(|(name, _)| name).to_vec();
-    fields.retain(|name| *name != "expired");
-    assert_eq!(fields, expected);
-}
-
-#[test]
-fn a_limit_error_says_what_was_given_and_what_is_allowed() {
-    let error = LimitError::new(9, 8);
-    assert_eq!(error.to_string(), "the limit is 9; allowed: 1..=8");
-    assert_eq!((error.given(), error.max()), (9, 8));
-    assert_eq!(error.clone(), error);
-    assert!(error.source().is_none());
+    let counts = RefusalCounts::default().by_reason();
+    let fields = counts.map(|(name, _)| name).into_iter();
+    assert!(fields.filter(|name| *name != "expired").eq(words));
 }
 
 #[test]
@@ -189,138 +140,98 @@ fn only_a_closure_that_never_ran_comes_out_of_a_deadline_error() {
     assert_eq!(DeadlineError::<i32>::Panicked(panic).into_inner(), None);
 }
 
-#[test]
-fn every_refusal_says_in_one_line_what_happened() {
-    assert_eq!(
-        refusals().map(|reason| reason.to_string()),
-        [
-            "the pool is saturated: all workers are busy, no queue space is left",
-            "the pool is shut down",
-            "the group is cancelled",
-            "no worker thread could be started: no more threads",
-            "a worker of the pool must not wait for another one",
-            "the pool belongs to the parent of this forked process",
-            "the group has as many tasks pending as its limit allows",
-        ]
-    );
+/// Asserts what an error says, and that its source is the `spawn_error` in it, if there is one.
+fn assert_says(error: &dyn Error, text: &str) {
+    assert_eq!(error.to_string(), text);
+    let source = error.source().map(|source| {
+        let source = source.downcast_ref::<io::Error>();
+        source.expect("the error of the system").kind()
+    });
+    let of_system = text.contains("no more threads");
+    assert_eq!(source, of_system.then_some(io::ErrorKind::WouldBlock));
 }
 
 #[test]
-fn an_error_with_a_refusal_inside_says_what_the_refusal_says() {
-    for (reason, again) in refusals().into_iter().zip(refusals()) {
-        let text = reason.to_string();
-        assert_eq!(Refused::new(Rc::new(1), reason).to_string(), text);
-        let refused = Refused::new(Rc::new(1), again);
-        assert_eq!(DeadlineError::Refused(refused).to_string(), text);
-    }
-}
-
-#[test]
-fn deadline_errors_say_what_became_of_the_closure() {
-    assert_eq!(
-        DeadlineError::Expired(Unrun::new(())).to_string(),
-        Unrun::new(()).to_string()
-    );
-    let expired =
-        "no worker started the closure in time, or less than its `min_remaining` was left: it \
-                   never ran";
-    assert_eq!(Unrun::new(()).to_string(), expired);
-    assert_eq!(
-        DeadlineError::<()>::TimedOut.to_string(),
-        "the deadline passed while the closure was running: it runs on, and its result will be dropped"
-    );
-    let panicked = |payload| {
-        let panic = Panic::new(payload);
-        let text = panic.to_string();
-        assert_eq!(DeadlineError::<()>::Panicked(panic).to_string(), text);
-        text
-    };
-    assert_eq!(panicked(Box::new("boom")), "the closure panicked: boom");
-    assert_eq!(
-        panicked(Box::new(7)),
-        "the closure panicked with a payload that is not text"
-    );
-}
-
-#[test]
-fn build_errors_say_what_was_given_and_what_is_allowed() {
-    let max = MAX_WORKERS;
+fn a_refusal_says_in_one_line_what_happened_wherever_it_is() {
     let texts = [
-        BuildError::ZeroWorkers,
-        BuildError::TooManyWorkers { given: 70_000, max },
-        BuildError::MinExceedsMax { min: 5, max: 4 },
-        BuildError::QueueTooLong {
-            given: 20_000_000,
-            max: MAX_QUEUE,
-        },
-        BuildError::BadThreadName,
-        BuildError::StackTooSmall {
-            given: 4096,
-            min: MIN_STACK,
-        },
-        BuildError::Spawn(spawn_error()),
-    ]
-    .map(|error| error.to_string());
-    assert_eq!(
-        texts,
-        [
+        "the pool is saturated: all workers are busy, no queue space is left",
+        "the pool is shut down",
+        "the group is cancelled",
+        "no worker thread could be started: no more threads",
+        "a worker of the pool must not wait for another one",
+        "the pool belongs to the parent of this forked process",
+        "the group has as many tasks pending as its limit allows",
+    ];
+    for (index, text) in texts.into_iter().enumerate() {
+        let reason = || refusals().into_iter().nth(index).expect("seven");
+        let refused = || Refused::new(Rc::new(1), reason());
+        assert_says(&reason(), text);
+        assert_says(&refused(), text);
+        assert_says(&refused().without_closure(), text);
+        assert_says(&DeadlineError::Refused(refused()), text);
+    }
+}
+
+#[test]
+fn every_other_error_says_what_happened_or_what_is_allowed() {
+    let panicked = |payload| DeadlineError::<()>::Panicked(Panic::new(payload));
+    let expired = DeadlineError::Expired(Unrun::new(()));
+    let never_ran = "no worker started the closure in time, or less than its `min_remaining` was \
+                     left: it never ran";
+    let runs_on = "the deadline passed while the closure was running: it runs on, and its result \
+                   will be dropped";
+    let (min, max) = (MIN_STACK, MAX_WORKERS);
+    let errors: [(&dyn Error, &str); 14] = [
+        (&Unrun::new(()), never_ran),
+        (&expired, never_ran),
+        (&DeadlineError::<()>::TimedOut, runs_on),
+        (&panicked(Box::new("boom")), "the closure panicked: boom"),
+        (
+            &panicked(Box::new(7)),
+            "the closure panicked with a payload that is not text",
+        ),
+        (
+            &BuildError::ZeroWorkers,
             "max_workers is 0; allowed: 1 or more",
+        ),
+        (
+            &BuildError::TooManyWorkers { given: 70_000, max },
             "max_workers is 70000; allowed: 1..=65536",
+        ),
+        (
+            &BuildError::MinExceedsMax { min: 5, max: 4 },
             "min_workers is 5; allowed: 0..=4, as max_workers is 4",
-            "queue_capacity is 20000000; allowed: 0..=16777216",
+        ),
+        (
+            &BuildError::BadThreadName,
             "thread_name is empty or contains a NUL byte; allowed: any other text",
+        ),
+        (
+            &BuildError::StackTooSmall { given: 4096, min },
             "stack_size is 4096; allowed: 16384 or more",
+        ),
+        (
+            &BuildError::Spawn(spawn_error()),
             "a worker thread could not be started: no more threads",
-        ]
+        ),
+        (&LimitError::new(9, 8), "the limit is 9; allowed: 1..=8"),
+        (
+            &Unfinished::new(1),
+            "the wait timed out: 1 task has not ended",
+        ),
+        (
+            &Unfinished::new(2),
+            "the wait timed out: 2 tasks have not ended",
+        ),
+    ];
+    for (error, text) in errors {
+        assert_says(error, text);
+    }
+    let (given, max) = (20_000_000, MAX_QUEUE);
+    assert_says(
+        &BuildError::QueueTooLong { given, max },
+        "queue_capacity is 20000000; allowed: 0..=16777216",
     );
-}
-
-#[test]
-fn unfinished_counts_what_is_pending() {
-    assert_eq!(Unfinished::new(3).pending(), 3);
-    let one = "the wait timed out: 1 task has not ended";
-    assert_eq!(Unfinished::new(1).to_string(), one);
-    let two = "the wait timed out: 2 tasks have not ended";
-    assert_eq!(Unfinished::new(2).to_string(), two);
-}
-
-#[test]
-fn source_is_the_io_error_where_there_is_one() {
-    fn is_spawn_error(error: &dyn Error) -> bool {
-        error
-            .source()
-            .and_then(|source| source.downcast_ref::<io::Error>())
-            .is_some_and(|source| source.kind() == io::ErrorKind::WouldBlock)
-    }
-
-    let refused = || Refused::new((), Refusal::SpawnFailed(spawn_error()));
-    assert!(is_spawn_error(refused().reason()));
-    assert!(is_spawn_error(&refused()));
-    assert!(is_spawn_error(&refused().without_closure()));
-    assert!(is_spawn_error(&DeadlineError::Refused(refused())));
-    assert!(is_spawn_error(&BuildError::Spawn(spawn_error())));
-}
-
-#[test]
-fn source_is_none_elsewhere() {
-    for reason in refusals() {
-        if matches!(reason, Refusal::SpawnFailed(_)) {
-            continue;
-        }
-        assert!(reason.source().is_none());
-        assert!(Refused::new((), reason).source().is_none());
-    }
-    assert!(DeadlineError::Expired(Unrun::new(())).source().is_none());
-    assert!(DeadlineError::<()>::TimedOut.source().is_none());
-    let panic = Panic::new(Box::new("boom"));
-    assert!(DeadlineError::<()>::Panicked(panic).source().is_none());
-    assert!(BuildError::ZeroWorkers.source().is_none());
-    assert!(BuildError::BadThreadName.source().is_none());
-    assert!(BuildError::StackTooSmall { given: 1, min: 2 }
-        .source()
-        .is_none());
-    assert!(Unfinished::new(1).source().is_none());
-    assert!(Unrun::new(()).source().is_none());
 }
 
 #[test]
@@ -354,8 +265,13 @@ fn message_reads_both_kinds_of_text_and_no_other() {
     // The text of a payload that is itself a box is not read.
     let boxed: Box<dyn Any + Send> = Box::new("inner");
     assert_eq!(message(Box::new(boxed)), None);
+    let caught = catch_unwind(|| panic!("line {} is empty", 3)).unwrap_err();
+    assert_eq!(message(caught).as_deref(), Some("line 3 is empty"));
+    let caught = catch_unwind(|| panic!("boom")).unwrap_err();
+    assert_eq!(message(caught).as_deref(), Some("boom"));
 }
 
+/// A payload that is not `Sync` may be shared, because only its type is read.
 #[test]
 fn a_shared_panic_can_be_read_from_other_threads() {
     let opaque = Panic::new(Box::new(Cell::new(1)));
@@ -371,34 +287,14 @@ fn a_shared_panic_can_be_read_from_other_threads() {
 }
 
 #[test]
-fn message_reads_what_the_panic_macro_made() {
-    let caught = catch_unwind(|| panic!("line {} is empty", 3)).unwrap_err();
-    assert_eq!(
-        Panic::new(caught).message().as_deref(),
-        Some("line 3 is empty")
-    );
-    let caught = catch_unwind(|| panic!("boom")).unwrap_err();
-    assert_eq!(Panic::new(caught).message().as_deref(), Some("boom"));
-}
-
-#[test]
-fn downcast_gives_the_payload_or_the_panic_back() {
-    let panic = Panic::new(Box::new(7_u32));
-    let panic = panic.downcast::<String>().expect_err("it is a u32");
-    assert_eq!(*panic.downcast::<u32>().expect("it is a u32"), 7);
-}
-
-#[test]
-fn into_inner_gives_the_payload_itself() {
-    let payload = Panic::new(Box::new(7_u32)).into_inner();
-    assert_eq!(payload.downcast_ref::<u32>(), Some(&7));
-}
-
-#[test]
-fn resume_goes_on_with_the_same_payload() {
-    let panic = Panic::new(Box::new(7_u32));
-    let payload = catch_unwind(AssertUnwindSafe(|| panic.resume())).unwrap_err();
-    assert_eq!(payload.downcast_ref::<u32>(), Some(&7));
+fn the_payload_comes_out_as_it_went_in() {
+    let panic = || Panic::new(Box::new(7_u32));
+    let other = panic().downcast::<String>().expect_err("it is a u32");
+    assert_eq!(*other.downcast::<u32>().expect("it is a u32"), 7);
+    let resumed = catch_unwind(|| panic().resume()).unwrap_err();
+    for payload in [panic().into_inner(), resumed] {
+        assert_eq!(payload.downcast_ref::<u32>(), Some(&7));
+    }
 }
 
 #[test]

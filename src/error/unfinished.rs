@@ -13,7 +13,6 @@ use std::fmt;
 /// use std::sync::mpsc;
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// let group = pool.group();
 /// let (release, gate) = mpsc::channel::<()>();
@@ -23,8 +22,7 @@ use std::fmt;
 /// assert_eq!(unfinished.pending(), 1);
 /// drop(release);
 /// group.wait();
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfinished {
@@ -44,15 +42,13 @@ impl Unfinished {
     /// use lazypool::Pool;
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// let group = pool.group();
     /// group.serve(|| println!("quick"))?;
     /// if let Err(unfinished) = group.wait_timeout(Duration::from_secs(60)) {
     ///     println!("{} still to go", unfinished.pending());
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn pending(&self) -> usize {
         self.pending

@@ -21,15 +21,13 @@ use super::hidden::Closure;
 /// use lazypool::{DeadlineError, Pool};
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::new(1)?;
 /// // No time at all: the closure comes back at once.
 /// match pool.do_with_deadline(|| 6 * 7, Duration::ZERO) {
 ///     Err(DeadlineError::Expired(unrun)) => assert_eq!(unrun.run(), 42),
 ///     other => panic!("{other:?}"),
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Unrun<F> {
     closure: Closure<F>,
@@ -50,7 +48,6 @@ impl<F> Unrun<F> {
     /// use lazypool::{DeadlineError, Pool};
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?;
     /// let first = pool.do_with_deadline(|| 6 * 7, Duration::ZERO);
     /// let answer = match first {
@@ -61,8 +58,7 @@ impl<F> Unrun<F> {
     ///     other => other,
     /// };
     /// assert_eq!(answer?, 42);
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn into_inner(self) -> F {
         self.closure.into_inner()
@@ -70,9 +66,8 @@ impl<F> Unrun<F> {
 
     /// Runs the closure on the calling thread and returns its value.
     ///
-    /// A closure that runs here is not a task of the pool. It has no deadline, no hook is called
-    /// for it, and it is not counted. The functions of [`task`](crate::task) describe the task that
-    /// the calling thread runs, if it runs one.
+    /// A closure that runs here is not a task of the pool, and has no deadline: see
+    /// [`Refused::run_anyway`](crate::Refused::run_anyway).
     ///
     /// # Panics
     ///
@@ -84,13 +79,11 @@ impl<F> Unrun<F> {
     /// use lazypool::{DeadlineError, Pool};
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::new(1)?;
     /// if let Err(DeadlineError::Expired(unrun)) = pool.do_with_deadline(|| "late", Duration::ZERO) {
     ///     assert_eq!(unrun.run(), "late");
     /// }
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn run<R>(self) -> R
     where

@@ -53,12 +53,6 @@ impl Line {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns the answer if it is there. Otherwise `waker`, if given, is woken once the answer is
-    /// there.
-    pub fn fetch(&self, ticket: u64, waker: Option<&Waker>) -> Option<u32> {
-        self.0.fetch(ticket, waker)
-    }
-
     /// Sleeps until the answer is there.
     pub fn wait(&self, ticket: u64) -> u32 {
         loop {
@@ -77,9 +71,9 @@ impl Line {
             line::Left::Served => Left::Served,
         }
     }
+}
 
-    /// Asserts that the line is empty and that no answer is left. Called once no owner waits.
-    pub fn assert_at_rest(&self) {
-        self.0.assert_at_rest();
-    }
+forward! { Line:
+    fetch(ticket: u64, waker: Option<&Waker>) -> Option<u32>;
+    assert_at_rest();
 }

@@ -35,19 +35,9 @@ impl Members {
         move || group.strong_count() == 0
     }
 
-    /// Returns how many tasks are pending.
-    pub fn pending(&self) -> u64 {
-        self.0.pending()
-    }
-
     /// Returns how many tasks have completed.
     pub fn completed(&self) -> u64 {
         self.0.ended(Ended::Completed)
-    }
-
-    /// Returns `true` if a thread sleeps until all tasks have ended.
-    pub fn is_waited_for(&self) -> bool {
-        self.0.is_waited_for()
     }
 
     /// Waits until there has been one moment during this call at which no task was pending.
@@ -60,26 +50,19 @@ impl Members {
         self.0.wait(&Deadline::from_now(Duration::ZERO), false)
     }
 
-    /// Cancels the group, for good.
-    pub fn cancel(&self) {
-        self.0.cancel();
-    }
-
-    /// Returns `true` if the group is cancelled.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled()
-    }
-
     /// Notes the position at which a task was queued. `passed` is the position up to which tasks
     /// have been popped.
     pub fn note(&self, position: u64, passed: u64) {
         self.0.note(position, || passed);
     }
+}
 
-    /// Takes the noted positions out, and returns them.
-    pub fn take_queued(&self) -> Vec<u64> {
-        self.0.take_queued()
-    }
+forward! { Members:
+    pending() -> u64;
+    is_waited_for() -> bool;
+    cancel();
+    is_cancelled() -> bool;
+    take_queued() -> Vec<u64>;
 }
 
 impl Member {

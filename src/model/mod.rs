@@ -3,6 +3,18 @@
 
 use crate::pool::Pool;
 
+/// Makes methods of a part public on the type that wraps it. The part says what they do.
+#[cfg(lazypool_loom)]
+macro_rules! forward {
+    ($type:ident: $($name:ident($($arg:ident: $of:ty),*) $(-> $result:ty)?;)*) => {
+        impl $type {
+            $(pub fn $name(&self, $($arg: $of),*) $(-> $result)? {
+                self.0.$name($($arg),*)
+            })*
+        }
+    };
+}
+
 #[cfg(lazypool_shuttle)]
 pub use crate::sync::control::*;
 #[cfg(lazypool_loom)]

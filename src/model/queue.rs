@@ -113,46 +113,10 @@ impl Queue {
         taken.map(|task| task.name)
     }
 
-    /// Refuses all further pushes.
-    pub fn close(&self) {
-        self.0.close();
-    }
-
-    /// Makes pushes fail from now on, as the last worker does before it leaves. Returns `false`,
-    /// and changes nothing, if the queue is not empty.
-    pub fn sleep(&self) -> bool {
-        self.0.sleep()
-    }
-
-    /// Lets pushes succeed again, because a worker lives.
-    pub fn wake(&self) {
-        self.0.wake();
-    }
-
-    /// Returns `true` if there is nothing to pop. A worker looks at the queue in this way.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns the number of tasks that have ever been pushed.
-    pub fn pushed(&self) -> u64 {
-        self.0.pushed()
-    }
-
     /// Stores the state of a queued task's cell once more, with a `SeqCst` store. loom orders a
     /// `SeqCst` load with other accesses only if `SeqCst` stores wrote all values that it may read.
     pub fn store_again(&self, position: u64) {
         self.0.stamp_again(position);
-    }
-
-    /// Returns the number of tasks for which there is space.
-    pub fn space(&self) -> u64 {
-        self.0.space()
-    }
-
-    /// Asserts that the queue is empty, once no thread uses it.
-    pub fn assert_at_rest(&self) {
-        self.0.assert_at_rest();
     }
 
     /// Returns `true` if the queue was full at one moment of this call. A submission must know that
@@ -161,4 +125,14 @@ impl Queue {
         let pops = self.0.load_head();
         self.0.is_full(pops) && self.0.is_oldest_there(pops) && self.0.load_head() == pops
     }
+}
+
+forward! { Queue:
+    close();
+    sleep() -> bool;
+    wake();
+    is_empty() -> bool;
+    pushed() -> u64;
+    space() -> u64;
+    assert_at_rest();
 }

@@ -6,6 +6,17 @@ fn is_long(adaptive: &AdaptiveSpin) -> bool {
     adaptive.spin().looks == MANY_LOOKS
 }
 
+/// Looks for something that never comes, until the spin ends. Returns how often it looked.
+fn looks_in_vain(adaptive: &AdaptiveSpin) -> u32 {
+    let looks = Cell::new(0);
+    let look = |_| {
+        looks.set(looks.get() + 1);
+        None::<()>
+    };
+    assert_eq!(adaptive.look_for(look, || false), None);
+    looks.get()
+}
+
 #[test]
 fn one_long_spin_after_a_short_sleep() {
     let adaptive = AdaptiveSpin::new(true);
@@ -55,69 +66,50 @@ fn an_immediate_find_uses_up_no_long_spin() {
 #[test]
 fn a_wait_ends_with_its_spin_or_when_told() {
     let adaptive = AdaptiveSpin::new(true);
-    let looks = Cell::new(0_u32);
-    let in_vain = |_| {
-        looks.set(looks.get() + 1);
+    assert_eq!(looks_in_vain(&adaptive), 1 + LOOKS + YIELDS);
+    adaptive.slept(SOON);
+    assert_eq!(looks_in_vain(&adaptive), 1 + MANY_LOOKS + YIELDS);
+    assert!(!is_long(&adaptive), "once");
+    let mut looks = 0;
+    let look = |_| {
+        looks += 1;
         None::<()>
     };
-    assert_eq!(adaptive.look_for(in_vain, || false), None);
-    assert_eq!(looks.take(), 1 + LOOKS + YIELDS);
-    adaptive.slept(SOON);
-    assert_eq!(adaptive.look_for(in_vain, || false), None);
-    assert_eq!(looks.take(), 1 + MANY_LOOKS + YIELDS);
-    assert!(!is_long(&adaptive), "once");
-    assert_eq!(adaptive.look_for(in_vain, || true), None);
-    assert_eq!(looks.take(), 1);
+    assert_eq!(adaptive.look_for(look, || true), None);
+    assert_eq!(looks, 1);
 }
 
 #[test]
 fn after_three_spins_in_vain_only_a_long_one_finds_something() {
     let adaptive = AdaptiveSpin::new(true);
-    let looks = Cell::new(0_u32);
-    let in_vain = |_| {
-        looks.set(looks.get() + 1);
-        None::<()>
-    };
     let plain = 1 + LOOKS + YIELDS;
     for expected in [plain, plain, plain, 1, 1] {
-        assert_eq!(adaptive.look_for(in_vain, || false), None);
-        assert_eq!(looks.take(), expected);
+        assert_eq!(looks_in_vain(&adaptive), expected);
     }
     adaptive.slept(SOON);
-    assert_eq!(adaptive.look_for(in_vain, || false), None);
-    assert_eq!(looks.take(), 1 + MANY_LOOKS + YIELDS);
-    assert_eq!(adaptive.look_for(in_vain, || false), None);
-    assert_eq!(looks.take(), 1, "the long one was in vain, too");
+    assert_eq!(looks_in_vain(&adaptive), 1 + MANY_LOOKS + YIELDS);
+    assert_eq!(looks_in_vain(&adaptive), 1, "the long one was in vain, too");
     while !is_long(&adaptive) {
         adaptive.slept(SOON);
     }
     adaptive.met(Step::Spun);
-    assert_eq!(adaptive.look_for(in_vain, || false), None);
-    assert_eq!(looks.take(), plain);
+    assert_eq!(looks_in_vain(&adaptive), plain);
 }
 
 #[test]
 fn after_several_tasks_in_a_row_spins_come_back_and_offer_the_core_early() {
     let adaptive = AdaptiveSpin::new(true);
-    let looks = Cell::new(0_u32);
-    let in_vain = |_| {
-        looks.set(looks.get() + 1);
-        None::<()>
-    };
     let plain = 1 + LOOKS + YIELDS;
     for _ in 0..AdaptiveSpin::IN_VAIN {
-        assert_eq!(adaptive.look_for(in_vain, || false), None);
+        looks_in_vain(&adaptive);
     }
-    looks.take();
-    assert_eq!(adaptive.look_for(in_vain, || false), None);
-    assert_eq!(looks.take(), 1);
+    assert_eq!(looks_in_vain(&adaptive), 1);
     adaptive.ran_several();
     let mut spin = adaptive.spin();
     let offered = (1..=plain).find(|_| spin.step() == Step::Yielded);
     assert_eq!(offered, Some(FEW_LOOKS));
     for expected in [plain, plain, plain, 1] {
-        assert_eq!(adaptive.look_for(in_vain, || false), None);
-        assert_eq!(looks.take(), expected);
+        assert_eq!(looks_in_vain(&adaptive), expected);
     }
 }
 
@@ -214,68 +206,6 @@ fn a_wait_for_a_step_of_another_ends_in_sleeps() {
     backoff.0 = u32::MAX;
     backoff.wait();
     assert_eq!(backoff.0, u32::MAX);
-}
-
-/// Law 20: a thread that waits for another thread's step gives its core to that thread, even if
-/// that thread has a lower priority. `yield_now` does not do this. (By default, Linux takes the
-/// core from a real-time thread for 50 ms of each second, so the wait would end without this, too,
-/// but late.)
-#[cfg(all(target_os = "linux", not(miri)))]
-#[test]
-fn a_step_of_a_thread_of_lower_priority_on_the_same_core_is_awaited() {
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Instant;
-
-    fn is_done(result: libc::c_int) -> bool {
-        result == 0
-    }
-    let rounds = || {
-        // SAFETY: the mask is for this thread and the threads that it starts. It contains the core
-        // on which this thread runs.
-        let pinned = unsafe {
-            let mut cores: libc::cpu_set_t = std::mem::zeroed();
-            let core = usize::try_from(libc::sched_getcpu()).expect("Linux says so");
-            libc::CPU_SET(core, &mut cores);
-            libc::sched_setaffinity(0, size_of_val(&cores), &cores)
-        };
-        let normal = libc::sched_param { sched_priority: 0 };
-        let high = libc::sched_param { sched_priority: 1 };
-        let round = || {
-            let (go, done) = (AtomicBool::new(false), AtomicBool::new(false));
-            std::thread::scope(|s| {
-                s.spawn(|| {
-                    while !go.load(Ordering::SeqCst) {
-                        std::thread::yield_now();
-                    }
-                    done.store(true, Ordering::SeqCst);
-                });
-                // SAFETY: this changes the priority of this thread only.
-                let is_high =
-                    is_done(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &high) });
-                go.store(true, Ordering::SeqCst);
-                let (start, mut backoff) = (Instant::now(), Backoff::default());
-                while !done.load(Ordering::SeqCst) {
-                    backoff.wait();
-                }
-                let took = start.elapsed();
-                // SAFETY: as above.
-                unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &normal) };
-                is_high.then_some(took)
-            })
-        };
-        (0..5)
-            .map(|_| round().filter(|_| is_done(pinned)))
-            .collect::<Vec<_>>()
-    };
-    // Runs on a new thread, whose core and priority affect no other test.
-    let took = std::thread::spawn(rounds).join().expect("no panic");
-    match took.into_iter().collect::<Option<Vec<_>>>() {
-        Some(took) => {
-            let best = took.iter().min().expect("five");
-            assert!(*best < Duration::from_millis(200), "{took:?}");
-        }
-        None => eprintln!("not tested: this user may not set the priority"),
-    }
 }
 
 #[test]

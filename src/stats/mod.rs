@@ -42,7 +42,6 @@ pub use policy::{Shutdown, WhenFull};
 /// use lazypool::Pool;
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// assert_eq!(pool.stats().spawned, 0);
 ///
@@ -53,8 +52,7 @@ pub use policy::{Shutdown, WhenFull};
 /// assert_eq!(stats.accepted, 1);
 /// assert_eq!(stats.completed, 1);
 /// println!("{stats}");
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -137,63 +135,28 @@ pub struct Stats {
 impl Stats {
     /// Returns the name and the value of each counter, in the order in which `Display` prints them.
     /// A total comes before the counters that are parts of it. An age is included only if it is
-    /// tracked. The pattern below names all fields, without `..`, so that a new field cannot be
-    /// left out.
+    /// tracked. The pattern names all fields, without `..`, so that a new field cannot be left out.
     fn rows(self) -> Vec<(String, String)> {
-        let Self {
-            accepted,
-            refused,
-            completed,
-            panicked,
-            expired,
-            discarded,
-            timed_out,
-            refusals,
-            abandoned,
-            waiting,
-            longest_running,
-            oldest_queued,
-            queued,
-            running,
-            workers,
-            idle,
-            peak_workers,
-            spawned,
-            retired,
-            spawn_failures,
-            hook_panics,
-        } = self;
-        let row = |name: &str, figure: u64| (name.to_owned(), figure.to_string());
-        // No target of Rust has a `usize` wider than 64 bits.
-        let size = |name, figure: usize| row(name, figure as u64);
-        let mut rows = vec![row("accepted", accepted), row("refused", refused)];
-        let reasons = refusals.by_reason();
-        rows.extend(reasons.map(|(reason, count)| row(&format!("refusals.{reason}"), count)));
-        rows.extend([
-            row("completed", completed),
-            row("panicked", panicked),
-            row("expired", expired),
-            row("discarded", discarded),
-            row("timed_out", timed_out),
-            size("waiting", waiting),
-            size("queued", queued),
-            size("running", running),
-            size("abandoned", abandoned),
-            size("workers", workers),
-            size("idle", idle),
-            size("peak_workers", peak_workers),
-            row("spawned", spawned),
-            row("retired", retired),
-            row("spawn_failures", spawn_failures),
-            row("hook_panics", hook_panics),
-        ]);
-        let ages = [
-            ("longest_running", longest_running),
-            ("oldest_queued", oldest_queued),
-        ];
-        let tracked = ages.map(|(name, age)| Some((name.to_owned(), format!("{:.1?}", age?))));
-        rows.extend(tracked.into_iter().flatten());
-        rows
+        macro_rules! in_order {
+            ($($total:ident)+; $parts:ident; $($figure:ident)+; $($age:ident)+) => {{
+                let Self { $($total,)+ $parts, $($figure,)+ $($age,)+ } = self;
+                let row = |name: &str, it: &dyn fmt::Display| (name.to_owned(), it.to_string());
+                let mut rows = vec![$(row(stringify!($total), &$total)),+];
+                for (reason, count) in $parts.by_reason() {
+                    rows.push(row(&format!("{}.{reason}", stringify!($parts)), &count));
+                }
+                rows.extend([$(row(stringify!($figure), &$figure)),+]);
+                $(rows.extend($age.map(|age| row(stringify!($age), &format!("{age:.1?}"))));)+
+                rows
+            }};
+        }
+        in_order! {
+            accepted refused; refusals;
+            completed panicked expired discarded timed_out
+            waiting queued running abandoned
+            workers idle peak_workers spawned retired spawn_failures hook_panics;
+            longest_running oldest_queued
+        }
     }
 }
 
@@ -230,7 +193,6 @@ impl fmt::Display for Stats {
 /// use lazypool::{Pool, Shutdown};
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::new(1)?;
 /// pool.shutdown(Shutdown::Drain, Duration::MAX);
 /// assert!(pool.serve(|| ()).is_err());
@@ -238,8 +200,7 @@ impl fmt::Display for Stats {
 /// let stats = pool.stats();
 /// assert_eq!(stats.refusals.closed, 1);
 /// assert_eq!(stats.refused, 1);
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -270,28 +231,15 @@ impl RefusalCounts {
         self.by_reason().iter().map(|&(_, count)| count).sum()
     }
 
-    /// Returns each count under its name.
+    /// Returns each count under its name. The pattern has no `..`, so that none can be left out.
     pub(crate) fn by_reason(self) -> [(&'static str, u64); 8] {
-        let Self {
-            saturated,
-            closed,
-            cancelled,
-            spawn_failed,
-            on_worker,
-            forked,
-            expired,
-            group_full,
-        } = self;
-        [
-            ("saturated", saturated),
-            ("closed", closed),
-            ("cancelled", cancelled),
-            ("spawn_failed", spawn_failed),
-            ("on_worker", on_worker),
-            ("forked", forked),
-            ("expired", expired),
-            ("group_full", group_full),
-        ]
+        macro_rules! named {
+            ($($field:ident)+) => {{
+                let Self { $($field),+ } = self;
+                [$((stringify!($field), $field)),+]
+            }};
+        }
+        named! { saturated closed cancelled spawn_failed on_worker forked expired group_full }
     }
 }
 
@@ -307,7 +255,6 @@ impl RefusalCounts {
 /// use lazypool::Pool;
 /// use std::sync::mpsc;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// let (release, gate) = mpsc::channel::<()>();
 /// pool.labeled("import")
@@ -318,8 +265,7 @@ impl RefusalCounts {
 ///     println!("{}: busy {}, task {task}", worker.slot, worker.busy);
 /// }
 /// drop(release);
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -359,7 +305,6 @@ pub struct WorkerSnapshot {
 /// use lazypool::{Pool, Shutdown};
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// pool.serve(|| println!("still runs"))?;
 ///
@@ -368,8 +313,7 @@ pub struct WorkerSnapshot {
 ///     println!("worker {} is still at {:?}", worker.slot, worker.label);
 /// }
 /// assert_eq!(report.discarded, 0);
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -392,12 +336,10 @@ impl ShutdownReport {
     /// use lazypool::{Pool, Shutdown};
     /// use std::time::Duration;
     ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// pool.serve(|| println!("done before the shutdown returns"))?;
     /// assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
-    /// # Ok(())
-    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_clean(&self) -> bool {
         self.stragglers.is_empty()

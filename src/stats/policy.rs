@@ -30,7 +30,6 @@ use crate::error::ParseSettingError;
 /// ```
 /// use lazypool::{Pool, WhenFull};
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder()
 ///     .max_workers(1)
 ///     .when_full(WhenFull::Block)
@@ -39,8 +38,7 @@ use crate::error::ParseSettingError;
 ///     // Waits for the one worker instead of being refused.
 ///     pool.serve(move || println!("{n}"))?;
 /// }
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -148,7 +146,6 @@ impl FromStr for WhenFull {
 /// use lazypool::{Pool, Shutdown};
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = Pool::builder().max_workers(1).build()?;
 /// pool.serve(|| println!("one task"))?;
 ///
@@ -157,8 +154,7 @@ impl FromStr for WhenFull {
 ///     report = pool.shutdown(Shutdown::Cancel, Duration::from_secs(5));
 /// }
 /// println!("{} tasks discarded", report.discarded);
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -220,11 +216,8 @@ impl FromStr for Shutdown {
     type Err = ParseSettingError;
 
     fn from_str(word: &str) -> Result<Self, ParseSettingError> {
-        match word {
-            "drain" => Ok(Self::Drain),
-            "discard" => Ok(Self::Discard),
-            "cancel" => Ok(Self::Cancel),
-            _ => Err(ParseSettingError::new(word, None, "drain, discard, cancel")),
-        }
+        let modes = [Self::Drain, Self::Discard, Self::Cancel];
+        let mode = modes.into_iter().find(|mode| mode.to_string() == word);
+        mode.ok_or_else(|| ParseSettingError::new(word, None, "drain, discard, cancel"))
     }
 }

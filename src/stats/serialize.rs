@@ -9,7 +9,7 @@ use super::{RefusalCounts, ShutdownReport, Stats, WorkerSnapshot};
 
 /// Implements `Serialize` for a struct. The given fields must be all that it has.
 macro_rules! serialize_fields {
-    ($type:ident { $($field:ident),+ $(,)? }) => {
+    ($type:ident: $($field:ident)+) => {
         /// A map from the fields' names to their values.
         #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
         impl Serialize for $type {
@@ -24,49 +24,13 @@ macro_rules! serialize_fields {
     };
 }
 
-serialize_fields!(Stats {
-    accepted,
-    refused,
-    completed,
-    panicked,
-    expired,
-    discarded,
-    timed_out,
-    refusals,
-    abandoned,
-    waiting,
-    longest_running,
-    oldest_queued,
-    queued,
-    running,
-    workers,
-    idle,
-    peak_workers,
-    spawned,
-    retired,
-    spawn_failures,
-    hook_panics,
-});
-serialize_fields!(RefusalCounts {
-    saturated,
-    closed,
-    cancelled,
-    spawn_failed,
-    on_worker,
-    forked,
-    expired,
-    group_full,
-});
-serialize_fields!(WorkerSnapshot {
-    slot,
-    busy,
-    label,
-    abandoned,
-    abandoned_for,
-    running_for,
-    tasks,
-});
-serialize_fields!(ShutdownReport {
-    discarded,
-    stragglers,
-});
+serialize_fields! { Stats:
+    accepted refused completed panicked expired discarded timed_out refusals
+    abandoned waiting longest_running oldest_queued queued running
+    workers idle peak_workers spawned retired spawn_failures hook_panics
+}
+serialize_fields! { RefusalCounts:
+    saturated closed cancelled spawn_failed on_worker forked expired group_full
+}
+serialize_fields! { WorkerSnapshot: slot busy label abandoned abandoned_for running_for tasks }
+serialize_fields! { ShutdownReport: discarded stragglers }

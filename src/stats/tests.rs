@@ -16,18 +16,11 @@ fn sample() -> Stats {
             saturated: 7,
             closed: 2,
             cancelled: 1,
-            spawn_failed: 0,
-            on_worker: 0,
-            forked: 0,
             expired: 2,
-            group_full: 0,
+            ..RefusalCounts::default()
         },
-        abandoned: 0,
         waiting: 33,
-        longest_running: None,
-        oldest_queued: None,
         queued: 555,
-        running: 0,
         workers: 8,
         idle: 7,
         peak_workers: 16,
@@ -35,6 +28,7 @@ fn sample() -> Stats {
         retired: 13,
         spawn_failures: 1,
         hook_panics: 2,
+        ..Stats::default()
     }
 }
 
@@ -88,41 +82,21 @@ fn every_line_of_the_table_is_equally_wide() {
         hook_panics: u64::MAX,
         ..Stats::default()
     };
-    for stats in [Stats::default(), sample(), largest] {
-        let table = stats.to_string();
-        let width = table.lines().next().unwrap().len();
-        assert!(table.lines().all(|line| line.len() == width), "{table}");
-        assert_eq!(table.lines().count(), 26);
-        assert!(!table.ends_with('\n'));
-    }
-}
-
-#[test]
-fn the_table_names_figures_as_the_fields_are_named() {
-    let debug = format!("{:?}", sample());
-    for line in sample().to_string().lines() {
-        let mut words = line.split_whitespace();
-        let (name, figure) = (words.next().unwrap(), words.next().unwrap());
-        let name = name.trim_start_matches("refusals.");
-        assert!(debug.contains(&format!("{name}: {figure}")), "{line}");
-        assert_eq!(words.next(), None);
-    }
-}
-
-#[test]
-fn the_table_shows_ages_that_are_tracked() {
-    let stats = Stats {
+    let with_ages = Stats {
         longest_running: Some(Duration::from_millis(1500)),
         oldest_queued: Some(Duration::from_micros(20)),
         ..sample()
     };
-    let table = stats.to_string();
+    for (stats, lines) in [(sample(), 26), (largest, 26), (with_ages, 28)] {
+        let table = stats.to_string();
+        let mut widths = table.lines().map(|line| line.chars().count());
+        let width = widths.next();
+        assert!(widths.all(|other| Some(other) == width), "{table}");
+        assert_eq!(table.lines().count(), lines);
+        assert!(!table.ends_with('\n'));
+    }
     let ages = "longest_running           1.5s\noldest_queued           20.0\u{b5}s";
-    assert!(table.ends_with(ages), "{table}");
-    let width = |line: &str| line.chars().count();
-    assert!(table
-        .lines()
-        .all(|line| width(line) == width(ages.lines().next().unwrap())));
+    assert!(with_ages.to_string().ends_with(ages), "{with_ages}");
 }
 
 #[test]
@@ -134,12 +108,6 @@ fn a_report_is_clean_when_no_worker_is_left() {
     assert!(report.is_clean());
     report.stragglers.push(snapshot());
     assert!(!report.is_clean());
-    assert_eq!(report.clone(), report);
-    let other = WorkerSnapshot {
-        slot: 4,
-        ..snapshot()
-    };
-    assert_ne!(other, snapshot());
 }
 
 #[test]
@@ -153,42 +121,30 @@ fn refusals_add_up_to_refused() {
     let stats = sample();
     assert_eq!(stats.refusals.total(), stats.refused);
     assert_eq!(RefusalCounts::default().total(), 0);
-    let debug = format!("{:?}", stats.refusals);
-    for (name, count) in stats.refusals.by_reason() {
-        assert!(debug.contains(&format!("{name}: {count}")), "{debug}");
-    }
 }
-
-const POLICIES: [(WhenFull, &str); 4] = [
-    (WhenFull::Refuse, "refuse"),
-    (WhenFull::Block, "block"),
-    (
-        WhenFull::BlockFor(Duration::from_millis(90_250)),
-        "block:1m 30s 250ms",
-    ),
-    (WhenFull::BlockFor(Duration::MAX), "block:never"),
-];
-
-const MODES: [(Shutdown, &str); 3] = [
-    (Shutdown::Drain, "drain"),
-    (Shutdown::Discard, "discard"),
-    (Shutdown::Cancel, "cancel"),
-];
 
 #[test]
 fn policies_and_modes_are_written_as_they_are_read() {
-    for (policy, word) in POLICIES {
+    let long = Duration::from_millis(90_250);
+    for (policy, word) in [
+        (WhenFull::Refuse, "refuse"),
+        (WhenFull::Block, "block"),
+        (WhenFull::BlockFor(long), "block:1m 30s 250ms"),
+        (WhenFull::BlockFor(Duration::MAX), "block:never"),
+    ] {
         assert_eq!(policy.to_string(), word);
         assert_eq!(word.parse(), Ok(policy));
     }
-    for (mode, word) in MODES {
+    for (mode, word) in [
+        (Shutdown::Drain, "drain"),
+        (Shutdown::Discard, "discard"),
+        (Shutdown::Cancel, "cancel"),
+    ] {
         assert_eq!(mode.to_string(), word);
         assert_eq!(word.parse(), Ok(mode));
     }
-    assert_eq!(
-        "block: 2 s".parse(),
-        Ok(WhenFull::BlockFor(Duration::from_secs(2)))
-    );
+    let two = Duration::from_secs(2);
+    assert_eq!("block: 2 s".parse(), Ok(WhenFull::BlockFor(two)));
     assert_eq!(format!("[{:>8}]", Shutdown::Drain), "[   drain]");
     assert_eq!(WhenFull::default(), WhenFull::Refuse);
 }
@@ -196,51 +152,33 @@ fn policies_and_modes_are_written_as_they_are_read() {
 /// In code, a wait of zero may be what is left of a time budget. In a settings file, `block:0s`
 /// would say `block`, although no submission would wait.
 #[test]
-fn a_wait_of_zero_is_written_as_refuse_and_not_read() {
+fn a_wait_of_zero_is_written_as_refuse() {
     let policy = WhenFull::BlockFor(Duration::ZERO);
     assert_eq!(policy.to_string(), "refuse");
-    for word in ["block:0s", "block: 0ms 0ns"] {
-        let error = word.parse::<WhenFull>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            format!(
-                "{word:?} is not allowed (a wait of zero is no wait: \"refuse\"); allowed: refuse, \
-                 block, or block:<duration> such as block:250ms"
-            )
-        );
-    }
 }
 
 #[test]
 fn an_unknown_word_is_an_error_that_says_what_is_allowed() {
-    let allowed = "allowed: refuse, block, or block:<duration> such as block:250ms";
-    for (word, expected) in [
-        ("wait", "\"wait\" is not allowed; "),
-        ("Block", "\"Block\" is not allowed; "),
-        ("", "\"\" is not allowed; "),
-        ("block:", "\"block:\" is not allowed (it is empty); "),
-        (
-            "block:10",
-            "\"block:10\" is not allowed (a number needs a unit: ",
-        ),
-        (
-            "block:9years",
-            "\"block:9years\" is not allowed (the units are ",
-        ),
+    let allowed = "; allowed: refuse, block, or block:<duration> such as block:250ms";
+    let unit = " (a number needs a unit: ns, us, ms, s, m, h or d)";
+    for (word, why) in [
+        ("wait", ""),
+        ("Block", ""),
+        ("", ""),
+        ("block:", " (it is empty)"),
+        ("block:10", unit),
+        ("block:9years", " (the units are ns, us, ms, s, m, h and d)"),
+        ("block:0s", " (a wait of zero is no wait: \"refuse\")"),
+        ("block: 0ms 0ns", " (a wait of zero is no wait: \"refuse\")"),
     ] {
         let error = word.parse::<WhenFull>().unwrap_err();
         assert_eq!(error.given(), word);
-        let text = error.to_string();
-        assert!(
-            text.starts_with(expected) && text.ends_with(allowed),
-            "{text}"
-        );
+        let expected = format!("{word:?} is not allowed{why}{allowed}");
+        assert_eq!(error.to_string(), expected);
     }
     let error = "Drain".parse::<Shutdown>().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "\"Drain\" is not allowed; allowed: drain, discard, cancel"
-    );
+    let expected = "\"Drain\" is not allowed; allowed: drain, discard, cancel";
+    assert_eq!(error.to_string(), expected);
 }
 
 #[cfg(feature = "serde")]
@@ -249,30 +187,20 @@ mod serialized {
     use serde_json::json;
 
     #[test]
-    fn stats_are_a_map_of_their_fields() {
-        assert_eq!(
-            serde_json::to_value(sample()).unwrap(),
-            json!({
-                "accepted": 1_234_567, "refused": 12,
-                "completed": 1_234_000, "panicked": 3, "expired": 4, "discarded": 5, "timed_out": 6,
-                "refusals": {
-                    "saturated": 7, "closed": 2, "cancelled": 1, "spawn_failed": 0,
-                    "on_worker": 0, "forked": 0, "expired": 2, "group_full": 0,
-                },
-                "abandoned": 0, "waiting": 33, "longest_running": null, "oldest_queued": null, "queued": 555, "running": 0,
-                "workers": 8, "idle": 7, "peak_workers": 16,
-                "spawned": 20, "retired": 13, "spawn_failures": 1, "hook_panics": 2,
-            })
-        );
-    }
-
-    #[test]
-    fn they_keep_the_order_of_their_fields() {
-        let text = serde_json::to_string(&sample().refusals).unwrap();
-        assert_eq!(
-            text,
-            r#"{"saturated":7,"closed":2,"cancelled":1,"spawn_failed":0,"on_worker":0,"forked":0,"expired":2,"group_full":0}"#
-        );
+    fn stats_are_a_map_of_their_fields_in_order() {
+        let text = serde_json::to_string(&sample()).unwrap();
+        let expected = r#"{
+            "accepted":1234567,"refused":12,"completed":1234000,"panicked":3,
+            "expired":4,"discarded":5,"timed_out":6,
+            "refusals":{
+                "saturated":7,"closed":2,"cancelled":1,"spawn_failed":0,
+                "on_worker":0,"forked":0,"expired":2,"group_full":0
+            },
+            "abandoned":0,"waiting":33,"longest_running":null,"oldest_queued":null,
+            "queued":555,"running":0,"workers":8,"idle":7,"peak_workers":16,
+            "spawned":20,"retired":13,"spawn_failures":1,"hook_panics":2
+        }"#;
+        assert_eq!(text, expected.replace(['\n', ' '], ""));
     }
 
     #[test]

@@ -65,29 +65,16 @@ impl<T> AtomicPtr<T> {
     }
 
     #[track_caller]
-    pub(crate) fn load(&self, order: Ordering) -> *mut T {
-        self.0.load(order)
-    }
-
-    #[track_caller]
     pub(crate) fn store(&self, value: *mut T, order: Ordering) {
         self.0.swap(value, order);
     }
+}
 
-    #[track_caller]
-    pub(crate) fn swap(&self, value: *mut T, order: Ordering) -> *mut T {
-        self.0.swap(value, order)
-    }
+impl<T> std::ops::Deref for AtomicPtr<T> {
+    type Target = atomic::AtomicPtr<T>;
 
-    #[track_caller]
-    pub(crate) fn compare_exchange(
-        &self,
-        current: *mut T,
-        new: *mut T,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<*mut T, *mut T> {
-        self.0.compare_exchange(current, new, success, failure)
+    fn deref(&self) -> &atomic::AtomicPtr<T> {
+        &self.0
     }
 }
 

@@ -81,21 +81,6 @@ fn a_limit_beyond_the_clock_is_none_from_the_start() {
     assert!(!far.is_never() && far.instant().is_some() && !far.is_never());
 }
 
-#[test]
-fn a_caller_waits_for_its_outcome_or_its_deadline() {
-    let node = WaitNode::new(None);
-    for parallel in [true, false] {
-        let deadline = Deadline::from_now(Duration::from_millis(20));
-        assert_eq!(node.wait(&deadline, parallel), Waited::Expired);
-        assert!(deadline.has_passed() && !node.is_done());
-    }
-    // SAFETY: the node is alive although its caller has stopped waiting, and this is the only call
-    // for it.
-    unsafe { WaitNode::release(&node) };
-    assert!(node.is_done());
-    assert_eq!(node.wait(&Deadline::never(), false), Waited::Done);
-}
-
 /// A wait that was told to park stores its wake-up before it checks the deadline. So `release`
 /// unparks this thread even though the wait has expired.
 #[test]
@@ -133,15 +118,6 @@ fn a_node_may_go_once_its_caller_is_released() {
             unsafe { WaitNode::release(node) };
         });
     }
-}
-
-#[test]
-fn a_place_is_told_once_the_task_is_taken() {
-    let node = WaitNode::new(Some("label"));
-    assert_eq!((node.worker_slot(), node.label), (None, Some("label")));
-    // SAFETY: the caller waits, and this is the only call for its node.
-    unsafe { WaitNode::publish_slot(&node, 65_535) };
-    assert_eq!(node.worker_slot(), Some(65_535));
 }
 
 // ---- on the heap -------------------------------------------------------------------------

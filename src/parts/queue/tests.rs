@@ -116,28 +116,6 @@ fn a_lead_is_a_sixteenth_of_the_capacity() {
     }
 }
 
-/// At first, the oldest cell is as it is in the middle of a push, which has moved `tail` and not
-/// yet written the stamp. Later, a thread holds the cell, as a pop or a caller does.
-#[test]
-fn a_pop_reports_a_half_done_step_and_does_not_wait() {
-    let queue = awake(4);
-    queue.tail.fetch_add(STEP, Ordering::SeqCst);
-    let mut place = None;
-    assert_eq!(queue.try_pop(&mut place), Popped::InProgress);
-    assert_eq!(queue.try_pop_ready(&mut place), None);
-    assert!(!queue.is_empty() && !queue.is_filled_after(false));
-    // SAFETY: `tail` has moved past this position, and no other thread has the queue.
-    unsafe { queue.at(0).fill(&mut Some(item(7))) };
-    assert!(queue.at(0).hold());
-    assert_eq!(queue.try_pop(&mut place), Popped::InProgress);
-    assert_eq!(queue.try_pop_ready(&mut place), None);
-    // SAFETY: this test has held the cell since the step above, and the task is in it.
-    unsafe { queue.at(0).write(CellState::Held, CellState::Full) };
-    assert_eq!(queue.try_pop_ready(&mut place), Some(0));
-    assert_eq!(place, Some(item(7)));
-    assert_eq!(queue.try_pop_ready(&mut place), None);
-}
-
 #[test]
 fn wanted_tasks_are_taken_out_and_the_others_stay() {
     for first in [0, before_wrap(6)] {
@@ -178,20 +156,6 @@ fn a_dead_cell_keeps_its_place_until_it_is_the_oldest() {
         assert_eq!((queue.space(), push(&queue, 5)), (0, Err(NotPushed::Full)));
         assert_eq!(all(&queue), [2, 3, 4]);
         assert_eq!((queue.space(), queue.pushed()), (3, 5));
-    }
-}
-
-#[test]
-fn pops_skip_tasks_that_were_taken_out_behind_the_oldest() {
-    for first in [0, before_wrap(4)] {
-        let queue = awake_at(first, 4);
-        let at: Vec<_> = (0..4).map(|id| push(&queue, id).unwrap()).collect();
-        for dead in &at[1..3] {
-            assert!(take(&queue, *dead).is_some());
-        }
-        assert_eq!(all(&queue), [0, 3]);
-        assert!(take(&queue, at[3]).is_none(), "popped");
-        assert_eq!(queue.space(), 4);
     }
 }
 

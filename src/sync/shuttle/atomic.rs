@@ -5,8 +5,7 @@ use super::world::{step, trace};
 use super::Ordering;
 use std::cell::Cell;
 use std::fmt::Debug;
-use std::num::Wrapping;
-use std::ops::{Add, BitAnd, BitOr, Sub};
+use std::ops::{BitAnd, BitOr};
 
 #[derive(Debug)]
 pub(crate) struct Atomic<T: Copy> {
@@ -111,36 +110,21 @@ impl<T: Copy + PartialEq + Debug> Atomic<T> {
         }
         Err(before)
     }
+}
 
-    #[track_caller]
-    pub(crate) fn fetch_add(&self, by: T, order: Ordering) -> T
-    where
-        Wrapping<T>: Add<Output = Wrapping<T>>,
-    {
-        self.access(order, order, |was| Some((Wrapping(was) + Wrapping(by)).0))
-    }
-
-    #[track_caller]
-    pub(crate) fn fetch_sub(&self, by: T, order: Ordering) -> T
-    where
-        Wrapping<T>: Sub<Output = Wrapping<T>>,
-    {
-        self.access(order, order, |was| Some((Wrapping(was) - Wrapping(by)).0))
-    }
-
-    #[track_caller]
-    pub(crate) fn fetch_or(&self, by: T, order: Ordering) -> T
-    where
-        T: BitOr<Output = T>,
-    {
-        self.access(order, order, |was| Some(was | by))
-    }
-
-    #[track_caller]
-    pub(crate) fn fetch_and(&self, by: T, order: Ordering) -> T
-    where
-        T: BitAnd<Output = T>,
-    {
-        self.access(order, order, |was| Some(was & by))
-    }
+/// Implements the methods of `std` that change a number.
+macro_rules! changes {
+    ($value:ident: $($name:ident = $change:path;)+) => {
+        impl Atomic<$value> {
+            $(#[track_caller]
+            pub(crate) fn $name(&self, by: $value, order: Ordering) -> $value {
+                self.access(order, order, |was| Some($change(was, by)))
+            })+
+        }
+    };
+}
+changes! { u32: fetch_add = u32::wrapping_add; fetch_or = BitOr::bitor; }
+changes! { u64:
+    fetch_add = u64::wrapping_add; fetch_sub = u64::wrapping_sub;
+    fetch_or = BitOr::bitor; fetch_and = BitAnd::bitand;
 }
