@@ -434,28 +434,6 @@ mod flag {
         pub fn times(&self) -> usize {
             *self.woken.lock().unwrap()
         }
-
-        /// Polls a future, and once more when the flag is woken; then it must be ready. Returns its
-        /// output, and whether it was pending at first.
-        pub fn poll_to_end<F: Future + Unpin>(
-            &self,
-            future: &mut F,
-            waker: &Waker,
-        ) -> (F::Output, bool) {
-            let first = poll(future, waker);
-            let was_pending = first.is_pending();
-            let answer = match first {
-                Poll::Pending => {
-                    self.wait();
-                    poll(future, waker)
-                }
-                ready => ready,
-            };
-            match answer {
-                Poll::Ready(output) => (output, was_pending),
-                Poll::Pending => panic!("woken, and not ready"),
-            }
-        }
     }
 
     impl Wake for Flag {

@@ -28,31 +28,21 @@ fn assert_agreed(decision: &Decision, got: Option<usize>, delivered: bool, resul
     assert!(!decision.is_abandoned());
 }
 
-/// A caller leaves while the task starts and ends.
-fn leaves(call: fn() -> Call) {
-    check(None, move || {
-        let call = call();
-        let (decision, worker) = running(&call);
-        let got = call.leave(&decision, 0);
-        drop(call);
-        assert_agreed(&decision, got, worker.join().unwrap(), 7);
-    });
-}
-
-/// A caller leaves at its deadline while the task starts and ends. Excludes: a result that both or
-/// neither own; a caller that leaves without the result although it is being delivered; a caller
-/// whose node is touched after it left. All interleavings.
+/// A caller leaves at its deadline while its task, which was handed over or queued, starts and ends.
+/// Excludes: a result that both or neither own; a caller that leaves without the result although it
+/// is being delivered; a caller whose node is touched after it left, or written to where the task
+/// runs. All interleavings.
 #[test]
 fn end_against_leaving() {
-    leaves(|| Call::by_mailbox(1));
-}
-
-/// A caller of a queued task leaves at its deadline while the task starts and ends. Excludes: a
-/// worker that writes to the caller's node where the task runs, after the caller has left. All
-/// interleavings.
-#[test]
-fn told_the_place_against_leaving() {
-    leaves(|| Call::by_queue(8));
+    for call in [|| Call::by_mailbox(1), || Call::by_queue(8)] {
+        check(None, move || {
+            let call = call();
+            let (decision, worker) = running(&call);
+            let got = call.leave(&decision, 0);
+            drop(call);
+            assert_agreed(&decision, got, worker.join().unwrap(), 7);
+        });
+    }
 }
 
 /// A caller parks while its result is delivered. Excludes: a lost wake-up; a result read before it

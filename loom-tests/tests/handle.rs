@@ -8,11 +8,11 @@ use lazypool::{Handle, Pool, Shutdown, TaskError};
 use loom::sync::mpsc;
 use loom::thread::{self, JoinHandle};
 use loom_tests::{
-    at_any_moment, beside, check, check_pool, check_tasks, end, hold, quietly, shut_down_beside,
-    warm, Flag, Ran, TwoWakers,
+    at_any_moment, beside, check, check_pool, end, hold, poll, quietly, shut_down_beside, warm,
+    Flag, Ran, TwoWakers,
 };
 use std::sync::Arc;
-use std::task::{Wake, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 /// Returns a handle, and the thread of a worker that ends the handle's task.
@@ -21,34 +21,26 @@ fn ends<T: Send + 'static>(value: T) -> (Promised<T>, JoinHandle<()>) {
     (handle, thread::spawn(move || task.end(value)))
 }
 
-/// A handle is dropped while its task ends. Excludes: a value dropped twice or never; a node freed
-/// twice, never, or before the other side's last touch. All interleavings.
+/// A handle is dropped, perhaps after a poll, while its task ends. Excludes: a value dropped twice or
+/// never; a node freed twice, never, or before the other side's last touch; a waker that is never
+/// dropped, or called twice. All interleavings.
 #[test]
 fn end_against_drop() {
-    check(None, || {
-        let values = Ran::new();
-        let (handle, worker) = ends(values.task());
-        drop(handle);
-        worker.join().unwrap();
-        assert_eq!(values.alive(), 0);
-    });
-}
-
-/// A handle is polled and dropped while its task ends. Excludes: all that `end_against_drop`
-/// excludes; a waker that is never dropped, or called twice. All interleavings.
-#[test]
-fn end_against_poll_and_drop() {
-    check(None, || {
-        let values = Ran::new();
-        let (mut handle, worker) = ends(values.task());
-        let (flag, waker) = Flag::new();
-        drop(handle.poll(&waker));
-        drop(handle);
-        worker.join().unwrap();
-        assert_eq!(values.alive(), 0);
-        assert_eq!(Arc::strong_count(&flag), 2, "none is kept");
-        assert!(flag.times() <= 1);
-    });
+    for polls in [false, true] {
+        check(None, move || {
+            let values = Ran::new();
+            let (mut handle, worker) = ends(values.task());
+            let (flag, waker) = Flag::new();
+            if polls {
+                drop(handle.poll(&waker));
+            }
+            drop(handle);
+            worker.join().unwrap();
+            assert_eq!(values.alive(), 0);
+            assert_eq!(Arc::strong_count(&flag), 2, "none is kept");
+            assert!(flag.times() <= 1);
+        });
+    }
 }
 
 /// A handle is polled, then polled with another waker, while the task ends. Excludes: a lost
@@ -188,8 +180,14 @@ fn awaited() {
     check_pool(2, warm(1, 0), |pool| {
         let (flag, waker) = Flag::new();
         let mut handle = pool.awaitable().serve(|| 7).unwrap();
-        let (value, _) = flag.poll_to_end(&mut handle, &waker);
-        assert!(matches!(value, Ok(7)));
+        let value = match poll(&mut handle, &waker) {
+            Poll::Pending => {
+                flag.wait();
+                poll(&mut handle, &waker)
+            }
+            ready => ready,
+        };
+        assert!(matches!(value, Poll::Ready(Ok(7))));
         assert!(pool.serve(|| ()).is_ok());
     });
 }
@@ -223,10 +221,11 @@ impl Drop for WaitsInDrop {
 }
 
 /// Cancels a group with two queued tasks. The drop of the first one's capture waits until another
-/// thread has seen the end of the second task. Excludes: a second task that is settled only after a
-/// capture was dropped: the capture and the thread would wait for each other (laws 8 and 21). `see`
-/// is given the second task's handle.
-fn settled_before_drops(see: impl Fn(Handle<()>, &lazypool::Group) + Send + Sync + Copy + 'static) {
+/// thread has joined the second task's handle and waited for the group. Excludes: a second task that
+/// is settled only after a capture was dropped: the capture and the thread would wait for each other
+/// (laws 8 and 21). Preemptions: 3.
+#[test]
+fn settled_before_drops() {
     check_pool(3, warm(1, 2), move |pool| {
         let gate = hold(pool);
         let group = pool.group();
@@ -237,63 +236,12 @@ fn settled_before_drops(see: impl Fn(Handle<()>, &lazypool::Group) + Send + Sync
             group.awaitable().serve(|| ()).unwrap()
         });
         let canceller = beside(&group, |group| group.cancel());
-        see(handle, &group);
+        assert!(matches!(handle.join(), Err(TaskError::Cancelled)));
+        group.wait();
+        assert_eq!((group.pending(), group.discarded()), (0, 2));
         say.send(()).unwrap();
         canceller.join().unwrap();
         assert_eq!(pool.stats().discarded, 2);
         gate.open();
-    });
-}
-
-/// The other thread joins the handle of the second task. Preemptions: 3.
-#[test]
-fn settled_before_drops_for_a_join() {
-    settled_before_drops(|handle, _| {
-        assert!(matches!(handle.join(), Err(TaskError::Cancelled)));
-    });
-}
-
-/// The other thread waits for the group. Preemptions: 3.
-#[test]
-fn settled_before_drops_for_a_groups_wait() {
-    settled_before_drops(|handle, group| {
-        group.wait();
-        assert_eq!((group.pending(), group.discarded()), (0, 2));
-        assert!(handle.join().is_err());
-    });
-}
-
-// ---- wakers after the release ----------------------------------------------------------------
-
-/// A waker that submits a task.
-struct Submits {
-    pool: Arc<Pool>,
-    ran: Ran,
-    flag: Arc<Flag>,
-}
-
-impl Wake for Submits {
-    fn wake(self: Arc<Self>) {
-        let served = self.pool.serve(self.ran.task());
-        assert!(served.is_ok(), "its worker is free");
-        Arc::clone(&self.flag).wake();
-    }
-}
-
-/// A waker submits to the pool of one whose worker calls it. Excludes: a worker that calls the
-/// waker before it is free, or that waits for itself; a submission that is lost. Preemptions: 3.
-#[test]
-fn a_waker_that_submits() {
-    check_tasks(3, warm(1, 0), |pool, ran| {
-        let (flag, _) = Flag::new();
-        let waker = Waker::from(Arc::new(Submits {
-            pool: Arc::clone(pool),
-            ran: ran.clone(),
-            flag: Arc::clone(&flag),
-        }));
-        let mut handle = pool.awaitable().serve(|| 7).unwrap();
-        let (value, is_woken) = flag.poll_to_end(&mut handle, &waker);
-        assert!(matches!(value, Ok(7)));
-        usize::from(is_woken)
     });
 }

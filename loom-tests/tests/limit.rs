@@ -15,8 +15,10 @@ use std::time::Duration;
 
 /// Two workers run a task each, and more are submitted; the limit is lowered to one meanwhile. Law
 /// 4: the surplus worker starts at most one more task. A task that starts after that one runs
-/// alone. `queue` is the queue's capacity; with 0, tasks are handed over.
-fn law04_one_more_at_most(queue: usize) {
+/// alone. `queue` is the queue's capacity. With 0, tasks are handed over; else they come from the
+/// queue, and the limit is read before the next one is popped. Excludes: a second task that a surplus
+/// worker starts. Preemptions: 2.
+fn one_more_at_most(queue: usize) {
     check(Some(2), move || {
         let ran = Ran::new();
         let pool = warm_pair(2, queue).build();
@@ -62,17 +64,9 @@ fn law04_one_more_at_most(queue: usize) {
     });
 }
 
-/// Tasks are handed over. Excludes: a second task that a surplus worker starts. Preemptions: 2.
 #[test]
-fn law04_one_more_at_most_by_hand_over() {
-    law04_one_more_at_most(0);
-}
-
-/// Tasks come from the queue: the limit is read before the next task is popped. Excludes: a second
-/// task that a surplus worker starts. Preemptions: 2.
-#[test]
-fn law04_one_more_at_most_from_the_queue() {
-    law04_one_more_at_most(2);
+fn law04_one_more_at_most() {
+    [0, 2].into_iter().for_each(one_more_at_most);
 }
 
 /// A waker that submits a task, which must be refused.

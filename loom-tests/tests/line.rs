@@ -123,33 +123,31 @@ fn join_against_make() {
     });
 }
 
-/// Two futures are in line, the first of which may have a waker. Two threads each make space for
-/// one and serve the line.
-fn two_futures(has_waker: bool) {
-    check(None, move || {
-        let space = Space::new();
-        let tickets = [1, 2].map(|number| space.line.join_as_future(number));
-        let (flag, waker) = Flag::new();
-        if has_waker {
-            assert_eq!(space.line.fetch(tickets[0], Some(&waker)), None);
-        }
-        let other = beside(&space, |space| space.make());
-        space.make();
-        other.join().unwrap();
-        assert_eq!(flag.times(), usize::from(has_waker));
-        for (ticket, answer) in tickets.into_iter().zip([11, 12]) {
-            assert_eq!(space.line.fetch(ticket, None), Some(answer));
-        }
-        space.assert_end(0, &[1, 2]);
-    });
-}
-
-/// Two entries are in line, and two threads each make space for one and serve the line. Excludes:
-/// two attempts at once; an entry that is served before an earlier one, twice, or never. All
-/// interleavings.
+/// Two futures are in line, the first of which may have a waker, which the server calls before it goes
+/// on to serve. Two threads each make space for one and serve the line. Excludes: two attempts at
+/// once; an entry that is served before an earlier one, twice, or never; a second future that waits
+/// beside space, because the server stopped to call the waker while the other thread relied on it to
+/// serve. All interleavings.
 #[test]
 fn two_servers() {
-    two_futures(false);
+    for has_waker in [false, true] {
+        check(None, move || {
+            let space = Space::new();
+            let tickets = [1, 2].map(|number| space.line.join_as_future(number));
+            let (flag, waker) = Flag::new();
+            if has_waker {
+                assert_eq!(space.line.fetch(tickets[0], Some(&waker)), None);
+            }
+            let other = beside(&space, |space| space.make());
+            space.make();
+            other.join().unwrap();
+            assert_eq!(flag.times(), usize::from(has_waker));
+            for (ticket, answer) in tickets.into_iter().zip([11, 12]) {
+                assert_eq!(space.line.fetch(ticket, None), Some(answer));
+            }
+            space.assert_end(0, &[1, 2]);
+        });
+    }
 }
 
 /// Space for two is made in two steps, beside two threads that join. Excludes: a thread that sleeps
@@ -242,13 +240,4 @@ fn fetch_against_the_answer() {
         wakers.assert_end();
         space.assert_end(0, &[1]);
     });
-}
-
-/// Two futures are in line. The first has a waker and gets its answer: the server calls the waker
-/// and goes on to serve. Excludes: a second future that waits although there is space, because the
-/// server stopped to call the waker while the other thread that made space relied on it to serve.
-/// All interleavings.
-#[test]
-fn a_waker_between_two_answers() {
-    two_futures(true);
 }

@@ -5,7 +5,7 @@ use lazypool::model::assert_at_rest;
 use lazypool::Shutdown;
 use loom::thread;
 use loom_tests::{
-    beside, call, check, check_pool, check_tasks, one_waits_for_the_next, pool, quietly,
+    beside, call, check, check_pool, check_tasks, hook, one_waits_for_the_next, pool, quietly,
     serve_beside, two_call, two_serve, warm, warm_pair, Ran,
 };
 use std::sync::Arc;
@@ -89,16 +89,21 @@ fn burst_onto_one_worker_and_a_queue() {
 }
 
 /// A task is pushed while the worker ends its task, finds the queue empty, publishes that it is
-/// idle, looks again and parks. No other thread looks at the queue. Excludes: a queued task beside
-/// a sleeping worker. Preemptions: 3.
+/// idle, looks again and parks (preemptions: 3). Or its last task came from the queue: it watches the
+/// queue, stops, looks once more and parks, and a push that sees it awake notifies no worker
+/// (preemptions: 4). No other thread looks at the queue. Excludes: a queued task beside a worker that
+/// sleeps, or has stopped watching.
 #[test]
 fn push_against_park() {
-    check_tasks(3, warm(1, 1), |pool, ran| {
-        assert!(pool.serve(ran.task()).is_ok(), "idle");
-        assert!(call(pool), "queue");
-        assert_eq!(ran.times(), 1);
-        1
-    });
+    for (preemptions, setup) in [(3, warm(1, 1)), (4, warm(1, 2))] {
+        check_tasks(preemptions, setup, |pool, ran| {
+            // With more room in the queue, it is pushed for the sleeping worker.
+            assert!(pool.serve(ran.task()).is_ok());
+            assert!(call(pool), "queue");
+            assert_eq!(ran.times(), 1);
+            1
+        });
+    }
 }
 
 /// A task is pushed while a worker parks for the first time and has no entry in a ring. The push
@@ -137,30 +142,25 @@ fn room_for_a_worker_and_a_cell() {
     });
 }
 
-/// Two tasks are queued, one worker looks at the queue, and another may be started; the first task
-/// waits for the second. Excludes: a worker that takes a task and does not make sure that another
-/// worker takes the next one. Preemptions: 2.
+/// Two tasks are queued, the first of which waits for the second. One worker looks at the queue, and
+/// another may be started, perhaps with a start hook. Or the first task's worker is notified by
+/// affinity, so that its entry stays in the ready ring: the second submission pops the entry and
+/// notifies no worker. Excludes: a worker that takes a task and does not make sure that another takes
+/// the next one; a task that stays queued after the hook; a submission that stops at the stale entry
+/// although it could start a thread. Preemptions: 2.
 #[test]
 fn a_burst_spreads() {
-    check_pool(2, warm(2, 2), |pool| {
-        // The worker of this task looks at the queue once it has ended.
-        assert!(pool.serve(|| ()).is_ok());
-        one_waits_for_the_next(pool);
-    });
-}
-
-/// A worker whose last task came from the queue watches the queue, stops, looks once more and
-/// parks. A push that sees it awake notifies no worker. Excludes: a queued task beside a worker
-/// that has stopped watching. Preemptions: 4.
-#[test]
-fn push_against_stop_watching() {
-    check_tasks(4, warm(1, 2), |pool, ran| {
-        // Pushed for the sleeping worker, which watches the queue after this task.
-        assert!(pool.serve(ran.task()).is_ok());
-        assert!(call(pool));
-        assert_eq!(ran.times(), 1);
-        1
-    });
+    for (looks, setup) in [
+        (true, warm(2, 2)),
+        (true, warm(2, 2).with(|b| b.on_worker_start(hook()))),
+        (false, warm(2, 2)),
+    ] {
+        check_pool(2, setup, move |pool| {
+            // The worker of this task looks at the queue once it has ended.
+            assert!(!looks || pool.serve(|| ()).is_ok());
+            one_waits_for_the_next(pool);
+        });
+    }
 }
 
 /// A worker that watches the queue claims itself for a task that one thread pushes, while another
@@ -218,17 +218,5 @@ fn two_idle_workers_and_no_third() {
         assert_eq!(pool.stats().spawned, 2);
         one_waits_for_the_next(pool);
         assert_eq!(pool.stats().spawned, 2);
-    });
-}
-
-/// A task is pushed while the only worker is occupied, and the ready ring still has an entry of
-/// that worker: the submission pops the entry and notifies no worker. The occupied worker's task
-/// waits for the pushed one. Excludes: a submission that stops there although it could start a
-/// thread. Preemptions: 2.
-#[test]
-fn behind_a_stale_entry() {
-    check_pool(2, warm(2, 2), |pool| {
-        // The first task's worker is notified by affinity, so its entry stays in the ready ring.
-        one_waits_for_the_next(pool);
     });
 }

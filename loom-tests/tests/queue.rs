@@ -112,23 +112,10 @@ fn space_that_another_saw() {
     });
 }
 
-/// A push moves `head` past a task that its caller is taking out. Excludes: a cell filled while the
-/// caller still reads it (M1). All interleavings.
+/// A pop or a push moves `head` past a task that its caller is taking out. Excludes: a cell filled
+/// while the caller still reads it (M1). Preemptions: 3.
 #[test]
 fn take_against_skip_and_push() {
-    check_queue(None, Full(1), |queue| {
-        let caller = beside(queue, |queue| queue.take(FIRST));
-        let other = beside(queue, |queue| queue.push(2).is_ok());
-        let pushed = other.join().unwrap();
-        assert_eq!(caller.join().unwrap(), Some(1));
-        assert_eq!(queue.pop(), pushed.then_some(2));
-    });
-}
-
-/// A pop moves `head` past a task that its caller is taking out. Excludes: a cell filled while the
-/// caller still reads it (M1). Preemptions: 3.
-#[test]
-fn take_against_skip_and_push_of_another() {
     check_queue(Some(3), Full(1), |queue| {
         let caller = beside(queue, |queue| queue.take(FIRST));
         let worker = beside(queue, |queue| queue.pop());
@@ -209,33 +196,24 @@ fn skip_by_push_against_skip_by_pop() {
     });
 }
 
-/// The oldest task is taken out of the full queue, which leaves a dead cell at `head`. Excludes:
-/// "full" after that, to a thread that the first one did not see (P5). All interleavings.
+/// The only task of a full queue is popped, or taken out, which leaves a dead cell at `head`, while
+/// another thread announces itself and asks whether the queue is full. Excludes: "full" after that, to
+/// a thread that the first one did not see (P2, P5). All interleavings.
 #[test]
-fn a_dead_head_is_seen() {
-    is_seen(|queue| queue.take(FIRST));
-}
-
-/// Takes the only task by `take`, while another thread announces itself and asks whether the queue
-/// is full. One of them must see the other.
-fn is_seen(take: fn(&Queue) -> Option<usize>) {
-    check(None, move || {
-        let queue = Arc::new(Queue::new(1));
-        assert_eq!(queue.push(1), Ok(FIRST));
-        queue.store_again(FIRST);
-        let takes = |queue: &Queue| assert_eq!(take(queue), Some(1));
-        let seen = one_sees_the_other(&queue, takes, |_| (), Queue::is_full);
-        assert!(seen, "there was space by then");
-        assert_eq!(queue.pop(), None);
-        queue.assert_at_rest();
-    });
-}
-
-/// The task is popped. Excludes: "full" after that, to a thread that the first one did not see
-/// (P2). All interleavings.
-#[test]
-fn a_pop_is_seen() {
-    is_seen(Queue::pop);
+fn space_is_seen() {
+    let ways: [fn(&Queue) -> Option<usize>; 2] = [Queue::pop, |queue| queue.take(FIRST)];
+    for way in ways {
+        check(None, move || {
+            let queue = Arc::new(Queue::new(1));
+            assert_eq!(queue.push(1), Ok(FIRST));
+            queue.store_again(FIRST);
+            let makes_space = |queue: &Queue| assert_eq!(way(queue), Some(1));
+            let seen = one_sees_the_other(&queue, makes_space, |_| (), Queue::is_full);
+            assert!(seen, "there was space by then");
+            assert_eq!(queue.pop(), None);
+            queue.assert_at_rest();
+        });
+    }
 }
 
 /// A shutdown discards while a submission pushes into a full queue whose oldest cell is dead.

@@ -7,27 +7,30 @@ use lazypool::{Pool, Shutdown};
 use loom::thread;
 use loom_tests::{
     beside, call, check_pool, check_tasks, cleaner, hold, hook, quietly, scope_of_one,
-    serve_beside, shut_down_beside, try_serve, try_serve_beside, two_call, warm, warm_pair, Setup,
+    serve_beside, shut_down_beside, try_serve, try_serve_beside, two_call, warm, warm_pair,
 };
 use std::time::Duration;
 
-/// Makes a call while the cleaner benches and then retires the only worker.
-fn call_against_cleaner(preemptions: usize, setup: Setup) {
-    check_pool(preemptions, setup, |pool| {
-        let cleaner = cleaner(pool);
-        let value = pool.do_with_deadline(|| 1, Duration::MAX);
-        assert_eq!(value.ok(), Some(1), "a pool of one with nothing to do");
-        cleaner.join().unwrap();
-    });
-}
-
-/// The cleaner benches and then retires the idle worker of a pool of one while a task is handed
-/// over. Excludes: a task given to a worker that ends; a refusal while the worker moves from the
-/// ready ring to the bench, or its slot becomes free; a slot with two threads or none (retirement
-/// against a new start). Preemptions: 3.
+/// Makes a call while the cleaner benches and then retires the only worker, which is idle. The task is
+/// handed over; or pushed for the worker; or pushed while the worker is in its stop hook, between its
+/// two looks at the queue. Excludes: a task given to a worker that ends; a refusal while the worker
+/// moves from the ready ring to the bench, or its slot becomes free; a slot with two threads or none
+/// (retirement against a new start); a queued task whose worker has ended. Preemptions: 3, with the
+/// hook 2.
 #[test]
 fn cleaner_against_claim() {
-    call_against_cleaner(3, warm(1, 0));
+    for (preemptions, setup) in [
+        (3, warm(1, 0)),
+        (3, warm(1, 2)),
+        (2, warm(1, 1).with(|b| b.on_worker_stop(hook()))),
+    ] {
+        check_pool(preemptions, setup, |pool| {
+            let cleaner = cleaner(pool);
+            let value = pool.do_with_deadline(|| 1, Duration::MAX);
+            assert_eq!(value.ok(), Some(1), "a pool of one with nothing to do");
+            cleaner.join().unwrap();
+        });
+    }
 }
 
 /// The cleaner sweeps while a worker ends its task and goes idle. Excludes: a worker retired while
@@ -88,21 +91,6 @@ fn retiring_against_push() {
         assert!(pool.serve(|| ()).is_ok());
         assert_eq!(submitter.join().unwrap(), Some(1));
     });
-}
-
-/// A submission notifies the worker that the cleaner benches and retires. Excludes: a queued task
-/// whose worker has ended. Preemptions: 3.
-#[test]
-fn notify_against_cleaner() {
-    call_against_cleaner(3, warm(1, 2));
-}
-
-/// A task is pushed while the only worker is in its stop hook, between its two looks at the queue.
-/// No submission waits for the worker, so it must look again. Excludes: a task queued during the
-/// hook that no worker takes. Preemptions: 2.
-#[test]
-fn stop_hook_against_push() {
-    call_against_cleaner(2, warm(1, 1).with(|b| b.on_worker_stop(hook())));
 }
 
 /// One of two workers ends while the other runs a task that waits for one that is pushed meanwhile.

@@ -4,10 +4,8 @@
 
 use lazypool::model::{assert_at_rest, sweep};
 use lazypool::{DeadlineError, Group, Pool, Shutdown, Stats};
-use loom::thread;
 use loom_tests::{
-    beside, check, check_pool, pool, quietly, serve_gated, shut_down_beside, try_serve, warm, Gate,
-    Ran,
+    beside, check, check_pool, pool, quietly, shut_down_beside, try_serve, warm, Gate, Ran,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,32 +197,5 @@ fn the_strictest_mode_stays() {
         let _ = pool.shutdown(Shutdown::Drain, Duration::ZERO);
         other.join().unwrap();
         gate.open();
-    });
-}
-
-/// A discarding shutdown takes queued tasks out and leaves a scope's task between them in place.
-/// Excludes: a scope's task that is discarded; a task behind it that is missed. Preemptions: 2.
-#[test]
-fn law15_discard_leaves_a_scopes_task() {
-    check_pool(2, warm(1, 4), |pool| {
-        let (ran, scopes) = (Ran::new(), Ran::new());
-        pool.scope(|s| {
-            let gate = quietly(|| {
-                let gate = serve_gated(pool);
-                while pool.stats().running == 0 {
-                    thread::yield_now();
-                }
-                assert!(pool.serve(ran.task()).is_ok());
-                assert!(s.serve(scopes.task()).is_ok());
-                assert!(pool.serve(ran.task()).is_ok());
-                gate
-            });
-            let opener = thread::spawn(move || gate.open());
-            let report = pool.shutdown(Shutdown::Discard, Duration::MAX);
-            assert!(report.is_clean());
-            opener.join().unwrap();
-            assert_eq!(ran.times() as u64 + report.discarded, 2);
-        });
-        assert_eq!((scopes.times(), scopes.alive(), ran.alive()), (1, 0, 0));
     });
 }

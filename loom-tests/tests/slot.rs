@@ -45,30 +45,26 @@ fn runs(slot: &Slot, held: Held) {
     assert_eq!(slot.wait(), Told::Run(1));
 }
 
-/// A task is handed over while the worker parks. Excludes: a lost wake-up; a task read before it
-/// was written. All interleavings.
+/// The worker is handed a task, or told to look at the queue, while it parks. Excludes: a lost
+/// wake-up; a task read before it was written. All interleavings.
 #[test]
-fn hand_over_against_park() {
-    check_idle(None, |slot| {
-        let submitter = beside(slot, |slot| {
-            let held = slot.claim_ready().expect("idle, and listed");
-            assert_eq!(slot.hand_over(held, 7, false), 1);
+fn order_against_park() {
+    for is_task in [true, false] {
+        check_idle(None, move |slot| {
+            let submitter = beside(slot, move |slot| {
+                if is_task {
+                    let held = slot.claim_ready().expect("idle, and listed");
+                    assert_eq!(slot.hand_over(held, 7, false), 1);
+                } else {
+                    slot.send_searching(claim(slot));
+                }
+            });
+            let order = if is_task { Told::Run(7) } else { Told::Search };
+            assert_eq!(slot.wait(), order);
+            submitter.join().unwrap();
+            goes_idle(slot);
         });
-        assert_eq!(slot.wait(), Told::Run(7));
-        submitter.join().unwrap();
-    });
-}
-
-/// The worker is told to look at the queue while it parks. Excludes: a lost wake-up. All
-/// interleavings.
-#[test]
-fn notify_against_park() {
-    check_idle(None, |slot| {
-        let notifier = beside(slot, |slot| slot.send_searching(claim(slot)));
-        assert_eq!(slot.wait(), Told::Search);
-        notifier.join().unwrap();
-        goes_idle(slot);
-    });
+    }
 }
 
 /// Two claims, one by affinity, which leaves the entry in the ready ring, and one by that entry,

@@ -6,24 +6,12 @@ use lazypool::{DeadlineError, Pool, Refusal, Shutdown};
 use loom::sync::mpsc;
 use loom::thread;
 use loom_tests::{
-    at_any_moment, beside, call, check, check_pool, check_tasks, cleaner, end, hook,
-    one_waits_for_the_next, pool, quietly, scope_of_one, serve_gated, shut_down_beside, try_serve,
-    try_serve_beside, two_call, warm, Gate, Ran, Setup,
+    at_any_moment, beside, call, check, check_pool, check_tasks, cleaner, end, hook, pool, quietly,
+    scope_of_one, serve_gated, shut_down_beside, try_serve, try_serve_beside, two_call, warm, Gate,
+    Ran,
 };
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Makes a call that runs, or is refused because the OS refused a thread. Returns `true` if it ran.
-fn may_run(pool: &Pool) -> bool {
-    match pool.do_with_deadline(|| (), Duration::MAX) {
-        Ok(()) => true,
-        Err(DeadlineError::Refused(back)) => {
-            assert!(matches!(back.reason(), Refusal::SpawnFailed(_)));
-            false
-        }
-        Err(other) => panic!("{other}"),
-    }
-}
 
 /// Two tasks, one after the other, come to a pool without threads that may have three workers and a
 /// queue. Each task waits until both run. Excludes: a new worker that counts as awake although it
@@ -41,23 +29,31 @@ fn two_threads_for_two_tasks() {
     });
 }
 
-/// Makes a call while the cleaner retires a worker and the OS refuses some threads.
-fn may_run_beside_the_cleaner(preemptions: usize, setup: Setup, refused: u32) {
-    check_pool(preemptions, setup, move |pool| {
-        refuse_threads(refused);
-        let cleaner = cleaner(pool);
-        may_run(pool);
-        cleaner.join().unwrap();
-        refuse_threads(0);
-    });
-}
-
-/// The cleaner retires the first worker; the OS refuses a thread for a second, and one in place of
-/// the first. A task is handed to the first worker or queued for it, so it must look at the queue
-/// before it ends. Excludes: a task queued after the worker's last look. Preemptions: 3.
+/// The cleaner retires the first worker while a task is handed to it or queued for it. The OS refuses a
+/// thread for a second worker, and one in place of the first, which must look at the queue before it
+/// ends; or the pool has one worker, and the task is queued while that is in its stop hook. Excludes:
+/// a task queued after the worker's last look, or left to a thread that cannot be started.
+/// Preemptions: 3, with the hook 2.
 #[test]
 fn no_thread_against_retirement() {
-    may_run_beside_the_cleaner(3, warm(2, 1), 2);
+    for (preemptions, setup, refused) in [
+        (3, warm(2, 1), 2),
+        (2, warm(1, 1).with(|b| b.on_worker_stop(hook())), 1),
+    ] {
+        check_pool(preemptions, setup, move |pool| {
+            refuse_threads(refused);
+            let cleaner = cleaner(pool);
+            match pool.do_with_deadline(|| (), Duration::MAX) {
+                Ok(()) => {}
+                Err(DeadlineError::Refused(back)) => {
+                    assert!(matches!(back.reason(), Refusal::SpawnFailed(_)));
+                }
+                Err(other) => panic!("{other}"),
+            }
+            cleaner.join().unwrap();
+            refuse_threads(0);
+        });
+    }
 }
 
 /// One task runs and one is queued. A raised limit asks for a thread, which the OS refuses, and a
@@ -89,31 +85,6 @@ fn no_thread_against_a_push_that_relies_on_it() {
         refuse_threads(0);
         end(&pool);
     });
-}
-
-/// The only worker is in its stop hook while a task is queued, and the OS refuses threads once it
-/// has ended. Excludes: a task that was queued during the hook and is left to a thread that cannot
-/// be started. Preemptions: 2.
-#[test]
-fn no_thread_after_the_stop_hook() {
-    may_run_beside_the_cleaner(2, warm(1, 1).with(|b| b.on_worker_stop(hook())), 1);
-}
-
-/// Workers that `build` starts, with or without a hook, are idle when it returns. Excludes: a
-/// worker that no submission finds; a refusal; a further thread. Preemptions: 2.
-#[test]
-fn law05_built_workers_are_idle() {
-    for setup in [
-        pool(2, 0).with(|b| b.min_workers(2).idle_timeout(Duration::MAX)),
-        pool(2, 0).with(|b| b.min_workers(2).on_worker_start(hook())),
-    ] {
-        check_pool(2, setup, |pool| {
-            assert_eq!(pool.stats().idle, 2);
-            assert!(pool.serve(|| ()).is_ok());
-            assert!(pool.serve(|| ()).is_ok());
-            assert_eq!(pool.stats().spawned, 2);
-        });
-    }
 }
 
 /// Explores a model of a pool of one whose worker begins with a hook. No other worker is started.
@@ -169,18 +140,6 @@ fn start_hook_against_withdrawal_and_push() {
         let other = beside(pool, |pool| assert!(call(pool)));
         let _ = at_any_moment(|deadline| do_until(pool, || (), deadline));
         other.join().unwrap();
-    });
-}
-
-/// A worker is started for a queued task, and runs a hook first. Excludes: a task that stays queued
-/// although the worker has ended its hook. Preemptions: 2.
-#[test]
-fn start_hook_against_queue() {
-    let setup = warm(2, 2).with(|b| b.on_worker_start(hook()));
-    check_pool(2, setup, |pool| {
-        // The worker of this task looks at the queue once it has ended.
-        assert!(pool.serve(|| ()).is_ok());
-        one_waits_for_the_next(pool);
     });
 }
 

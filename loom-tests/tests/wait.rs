@@ -41,20 +41,16 @@ fn calls(pool: &Pool) {
     assert_eq!(!free, pool.stats().timed_out == 1);
 }
 
-/// The task is handed to an idle worker, or to one that is just being started. Excludes: a closure
-/// that ran and came back; a result that both or neither own; a worker that touches the node of a
-/// caller that left; a pool of one that refuses after `Expired`. Preemptions: 3.
+/// The task is handed to an idle worker, or to one that is just being started (preemptions: 3); or it
+/// is queued behind another one, or for a sleeping worker (preemptions: 2): the caller must learn
+/// which worker popped it. Excludes: a closure that ran and came back; a result that both or neither
+/// own; a worker that touches the node of a caller that left; a pool of one that refuses after
+/// `Expired`.
 #[test]
-fn in_the_mailbox() {
-    for setup in [warm(1, 0), pool(1, 0)] {
-        check(Some(3), move || calls(&setup.build()));
+fn ran_or_came_back() {
+    for (preemptions, setup) in [(3, warm(1, 0)), (3, pool(1, 0)), (2, warm(1, 2))] {
+        check(Some(preemptions), move || calls(&setup.build()));
     }
-}
-
-/// The task is queued behind another one, or for a sleeping worker: the caller must learn which
-/// worker popped it. Preemptions: 2.
-#[test]
-fn in_the_queue() {
     check(Some(2), || {
         let pool = warm(1, 1).build();
         let before = Ran::new();
@@ -62,12 +58,11 @@ fn in_the_queue() {
         calls(&pool);
         assert_eq!((before.times(), before.alive()), (1, 0));
     });
-    check(Some(2), || calls(&warm(1, 2).build()));
 }
 
 /// Makes a call whose task asks for its deadline and ends only after its caller has left, on a worker
 /// that has run one task before: the caller must find its own decision, and leave in time.
-fn left_in_time(pool: &Pool) {
+fn leaves(pool: &Pool) {
     let (gate, waits) = Gate::new();
     let task = move || {
         assert!(lazypool::task::deadline().is_some());
@@ -80,22 +75,17 @@ fn left_in_time(pool: &Pool) {
     }
 }
 
-/// The task is handed to an idle worker. Excludes: a caller that takes the decision on the task
-/// before for its own (ids tell them apart); a caller that waits for the end of a task that it
-/// could leave, or takes the read of its deadline for that end; a read of the label or the deadline
-/// that goes on after the node is gone. Preemptions: 3.
+/// The task is handed to an idle worker (preemptions: 3), or pushed behind another, or for a sleeping
+/// worker (preemptions: 2). Excludes: a caller that takes the decision on the task before for its own
+/// (ids tell them apart); a caller that waits for the end of a task that it could leave, or takes the
+/// read of its deadline for that end; a read of the label or the deadline that goes on after the node
+/// is gone; a caller that is not told which worker to leave.
 #[test]
-fn left_in_time_from_the_mailbox() {
-    check_pool(3, warm(1, 0), |pool| left_in_time(pool));
-}
-
-/// The task is pushed behind another, or for a sleeping worker. Excludes: a caller that is not told
-/// which worker to leave. Preemptions: 2.
-#[test]
-fn left_in_time_from_the_queue() {
+fn left_in_time() {
+    check_pool(3, warm(1, 0), |pool| leaves(pool));
     check_pool(2, warm(1, 1), |pool| {
         assert!(pool.serve(|| ()).is_ok());
-        left_in_time(pool);
+        leaves(pool);
     });
 }
 

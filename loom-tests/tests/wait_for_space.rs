@@ -113,22 +113,6 @@ fn blocked_against_a_dropped_handle() {
     });
 }
 
-/// The limit is raised while a submitter blocks and the only worker is occupied. Excludes: a
-/// submitter that sleeps although a slot became usable. Preemptions: 3.
-#[test]
-fn blocked_against_a_raised_limit() {
-    check(Some(3), || {
-        let pool = quietly(|| pool(2, 0).with(blocks).build());
-        quietly(|| pool.set_limit(1).unwrap());
-        let gate = hold(&pool);
-        let other = serve_beside(&pool, || ());
-        pool.set_limit(2).unwrap();
-        other.join().unwrap();
-        gate.open();
-        end(&pool);
-    });
-}
-
 /// Two threads submit to a pool without threads; the OS refuses the thread that the first one asks
 /// for. The first one is refused, or its task is given to the other's worker. Excludes: a second
 /// submitter that sleeps although the slot was given back; a second submitter that gets the first
@@ -167,38 +151,29 @@ fn blocked_against_retirement() {
 
 // ---- a group's cancel ----------------------------------------------------------------------
 
-/// A group is cancelled while one of its submissions blocks. No space is made before the submission
-/// has returned. Its entry may be in service. Excludes: a submitter that sleeps on; a task that is
-/// accepted or runs. Preemptions: 3.
+/// A group is cancelled while one of its submissions blocks, alone (preemptions: 3) or behind another
+/// one in line (preemptions: 2). No space is made before the submission has returned. Its entry may
+/// be in service. Excludes: a submitter that sleeps on, because its entry was in service, or because
+/// it joined after the cancel had looked and is not the first that a server looks at; a task that is
+/// accepted or runs.
 #[test]
 fn cancel_against_a_member_in_line() {
-    check_occupied(3, 0, |pool, gate| {
-        let (group, ran) = (pool.group(), Ran::new());
-        let canceller = beside(&group, |group| group.cancel());
-        let back = group.serve(ran.task()).unwrap_err();
-        assert!(matches!(back.reason(), Refusal::Cancelled));
-        canceller.join().unwrap();
-        assert_eq!((ran.times(), ran.alive(), group.pending()), (0, 1, 0));
-        gate.open();
-    });
-}
-
-/// A group is cancelled while one of its submissions blocks behind another one in line. Excludes: a
-/// submitter that sleeps on, because it joined after the cancel had looked and is not the first
-/// that a server looks at. Preemptions: 2.
-#[test]
-fn cancel_against_a_member_behind_another() {
-    check_occupied(2, 0, |pool, gate| {
-        let mut before = pool.awaitable().serve_async(|| ());
-        quietly(|| assert!(poll(&mut before, Waker::noop()).is_pending()));
-        let group = pool.group();
-        let canceller = beside(&group, |group| group.cancel());
-        let back = group.serve(|| ()).unwrap_err();
-        assert!(matches!(back.reason(), Refusal::Cancelled));
-        canceller.join().unwrap();
-        drop(before);
-        gate.open();
-    });
+    for (preemptions, is_behind) in [(3, false), (2, true)] {
+        check_occupied(preemptions, 0, move |pool, gate| {
+            let mut before = pool.awaitable().serve_async(|| ());
+            if is_behind {
+                quietly(|| assert!(poll(&mut before, Waker::noop()).is_pending()));
+            }
+            let (group, ran) = (pool.group(), Ran::new());
+            let canceller = beside(&group, |group| group.cancel());
+            let back = group.serve(ran.task()).unwrap_err();
+            assert!(matches!(back.reason(), Refusal::Cancelled));
+            canceller.join().unwrap();
+            assert_eq!((ran.times(), ran.alive(), group.pending()), (0, 1, 0));
+            drop(before);
+            gate.open();
+        });
+    }
 }
 
 /// Cancels a group while one of its submissions waits and space is made, in the queue or by a
@@ -236,6 +211,28 @@ fn cancel_against_acceptance() {
             assert_eq!((ran.times(), ran.alive()), (group.completed(), 0));
         });
     }
+}
+
+/// Cancels a group while one of its futures waits, and space is made in the queue. The future is
+/// never polled again, and the worker is occupied. Excludes: a task that the line's server queues
+/// beside the cancel, and that stays there. Preemptions: 3.
+#[test]
+fn cancel_against_a_future_that_is_accepted() {
+    check_occupied(3, 1, |pool, gate| {
+        let (group, ran) = (pool.group(), Ran::new());
+        let mut waits = group.awaitable().serve_async(ran.task());
+        let queued = quietly(|| {
+            let queued = pool.awaitable().serve(|| ()).unwrap();
+            assert!(poll(&mut waits, Waker::noop()).is_pending());
+            queued
+        });
+        let canceller = beside(&group, |group| group.cancel());
+        drop(queued);
+        canceller.join().unwrap();
+        assert_eq!((ran.times(), group.pending()), (0, 0));
+        drop(waits);
+        gate.open();
+    });
 }
 
 // ---- futures -------------------------------------------------------------------------------

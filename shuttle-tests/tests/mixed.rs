@@ -1,7 +1,9 @@
-//! Mixed verbs: panics, deadlines, nested calls, scopes; bursts.
+//! Mixed verbs: panics, deadlines, nested calls, scopes; bursts; a limit that is set at run time;
+//! threads that the OS refuses.
 #![cfg(lazypool_shuttle)]
 
-use shuttle_tests::{explore, Bench};
+use lazypool::model::set_options;
+use shuttle_tests::{explore, join_all, wait_until, Bench};
 use std::time::Duration;
 
 /// Several threads each make a few calls of any verb. Laws 1 to 5, 7 to 9, 15, 17, 18.
@@ -48,4 +50,46 @@ fn burst() {
 #[test]
 fn built_workers() {
     burst_onto("built_workers", true);
+}
+
+/// The limit rises and falls beside submissions, some of which may wait for space, beside
+/// retirement, threads that the OS refuses, and perhaps a shutdown. Laws 1, 2, 4, 9, 13, 14.
+#[test]
+fn limits() {
+    explore("limits", |dice| {
+        let (workers, queue, idle) = (dice.between(2, 4), dice.below(4), dice.idle());
+        let min = dice.between(0, 2) as usize;
+        let bench = Bench::new(dice.one_in(2), workers, queue, |b| {
+            b.idle_timeout(idle).min_workers(min)
+        });
+        if dice.one_in(3) {
+            let n = dice.of(&[1, 2, 3]);
+            set_options(|o| o.refuse_one_in = n);
+        }
+        let mut all = bench.crowd(dice, 2..=6, 1..=4, |bench, dice| bench.act(None, dice, 1));
+        all.extend(bench.crowd(dice, 1..=2, 1..=1, |bench, dice| bench.move_limit(dice)));
+        all.extend(bench.maybe(dice, 4, 90, |bench, dice| bench.shut_down(dice)));
+        bench.end(all, None);
+    });
+}
+
+/// Calls onto a pool without threads while threads are refused. The accepted tasks end without
+/// help; the others come back. Law 13.
+#[test]
+fn no_threads() {
+    explore("no_threads", |dice| {
+        let (workers, queue, idle) = (dice.between(1, 3), dice.below(4), dice.idle());
+        let bench = Bench::new(false, workers, queue, |b| b.idle_timeout(idle));
+        let n = dice.of(&[1, 2, 2, 3, 5]);
+        set_options(|o| o.refuse_one_in = n);
+        let all = bench.crowd(dice, 2..=6, 1..=3, |bench, dice| bench.act(None, dice, 1));
+        join_all(all);
+        bench.wait_until_idle();
+        if dice.one_in(2) {
+            set_options(|o| o.refuse_one_in = 0);
+            // The last closure is gone, but its worker may not be free yet.
+            wait_until(|| bench.wait_small(Duration::MAX));
+        }
+        bench.end(Vec::new(), None);
+    });
 }

@@ -1,24 +1,24 @@
 //! Discards in which captures wait for other tasks of the same discard. Laws 8, 10, 21.
 #![cfg(lazypool_shuttle)]
 
-use lazypool::model::spawn;
-use lazypool::{Group, Handle, Pool, Shutdown, TaskError};
-use shuttle_tests::{block_on, explore, gate, join_all, step, ticks, Dice};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use lazypool::Shutdown;
+use shuttle_tests::{explore, gate, join_all, ticks, Adds, Bench, Dice, Held, Team};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 struct Shared {
-    pool: Pool,
-    group: Group,
-    handles: Mutex<Vec<Option<Handle<()>>>>,
-    runs: AtomicUsize,
-    drops: AtomicUsize,
+    bench: Arc<Bench>,
+    team: Arc<Team>,
+    handles: Mutex<Vec<Option<Held>>>,
 }
 
 impl Shared {
-    fn take(&self, number: usize) -> Option<Handle<()>> {
-        self.handles.lock().expect("no panic")[number].take()
+    /// Joins, awaits, cancels, drops or detaches the handle of a task, if it is still there.
+    fn end(&self, number: usize, dice: &mut Dice) {
+        let held = self.handles.lock().expect("no panic")[number].take();
+        held.into_iter()
+            .for_each(|held| held.end(&self.bench, dice));
     }
 }
 
@@ -34,35 +34,21 @@ struct Capture {
 impl Capture {
     fn run(mut self) {
         self.has_run = true;
-        self.shared.runs.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 impl Drop for Capture {
     fn drop(&mut self) {
         let (shared, dice) = (&self.shared, &mut self.dice);
-        shared.drops.fetch_add(1, Ordering::SeqCst);
-        if self.has_run {
-            return;
-        }
-        let other = || shared.take(self.other);
-        let outcome = match dice.below(8) {
-            0 => other().map(Handle::join),
-            1 => other().map(|mut handle| block_on(&mut handle, dice)),
-            2 => return drop(other()),
-            3 => return shared.group.cancel(),
-            4 => return drop(shared.group.wait_timeout(ticks(3))),
+        match dice.below(8) {
+            _ if self.has_run => {}
+            0..3 => shared.end(self.other, dice),
+            3 => shared.team.cancel(&shared.bench, dice),
+            4 => shared.team.wait_for(ticks(3)),
             // Within a discard of the same pool a shutdown does not wait.
-            5 => return drop(shared.pool.shutdown(Shutdown::Discard, Duration::MAX)),
-            _ => return,
-        };
-        let is_right = |outcome: &Result<(), TaskError>| {
-            matches!(
-                outcome,
-                Ok(()) | Err(TaskError::Cancelled | TaskError::Discarded)
-            )
-        };
-        assert!(outcome.iter().all(is_right), "{outcome:?}");
+            5 => drop(shared.bench.pool.shutdown(Shutdown::Discard, Duration::MAX)),
+            _ => {}
+        }
     }
 }
 
@@ -72,61 +58,48 @@ impl Drop for Capture {
 #[test]
 fn captures_that_wait() {
     explore("captures_that_wait", |dice| {
-        let count = dice.between(2, 6) as usize;
-        let pool = Pool::builder().max_workers(1).queue_capacity(count);
-        let pool = pool.build().expect("good settings");
+        let count = dice.between(2, 6);
+        let bench = Bench::new(false, 1, count, |b| b);
+        bench.expect_discards();
         let (go, hold) = gate();
-        pool.serve(hold).expect("a new pool");
+        bench.serve(Adds::NOTHING, hold).expect("a new pool");
         let shared = Arc::new(Shared {
-            group: pool.group(),
-            pool,
+            team: Team::new(&bench, Adds::NOTHING, false),
+            bench: Arc::clone(&bench),
             handles: Mutex::default(),
-            runs: AtomicUsize::new(0),
-            drops: AtomicUsize::new(0),
         });
         for _ in 0..count {
             let capture = Capture {
                 shared: Arc::clone(&shared),
                 dice: dice.fork(),
-                other: dice.below(count as u64) as usize,
+                other: dice.below(count) as usize,
                 has_run: false,
             };
-            let on = dice.one_in(2).then(|| shared.group.awaitable());
-            let on = on.unwrap_or_else(|| shared.pool.awaitable());
-            let handle = on.serve(move || capture.run()).expect("space for all");
-            shared.handles.lock().expect("no panic").push(Some(handle));
+            let in_team = dice.one_in(2);
+            let on = match in_team {
+                true => shared.team.group.awaitable(),
+                false => bench.pool.awaitable(),
+            };
+            let held = bench.handle(on, Adds::NOTHING, move || capture.run());
+            if in_team {
+                shared.team.count();
+            }
+            let mut handles = shared.handles.lock().expect("no panic");
+            handles.push(Some(held.expect("space for all")));
         }
-        let discard = |mut dice: Dice| {
-            let shared = Arc::clone(&shared);
-            spawn(move || {
-                dice.pause(30);
-                match dice.below(3) {
-                    0 => drop(shared.pool.shutdown(Shutdown::Discard, Duration::MAX)),
-                    1 => shared.group.cancel(),
-                    _ => {
-                        let first = shared.take(0);
-                        step();
-                        drop(first);
-                    }
-                }
-            })
-        };
-        let discards = (0..dice.between(1, 2))
-            .map(|_| discard(dice.fork()))
-            .collect();
+        let its = Arc::clone(&shared);
+        let discards = bench.crowd(dice, 1..=2, 1..=1, move |bench, dice| {
+            dice.pause(30);
+            match dice.below(3) {
+                0 => drop(bench.pool.shutdown(Shutdown::Discard, Duration::MAX)),
+                1 => its.team.cancel(bench, dice),
+                _ => its.end(0, dice),
+            }
+        });
         dice.pause(90);
         go.store(true, Ordering::SeqCst);
         join_all(discards);
-        let rest = std::mem::take(&mut *shared.handles.lock().expect("no panic"));
-        rest.into_iter().flatten().for_each(Handle::detach);
-        let report = shared.pool.shutdown(Shutdown::Drain, Duration::MAX);
-        assert!(report.is_clean(), "{report:?}");
-        assert_eq!(shared.drops.load(Ordering::SeqCst), count);
-        assert_eq!(shared.group.pending(), 0);
-        let stats = shared.pool.stats();
-        let ran = shared.runs.load(Ordering::SeqCst) as u64 + 1;
-        assert_eq!(stats.completed, ran, "{stats:?}");
-        assert_eq!(stats.completed + stats.discarded, count as u64 + 1);
-        lazypool::model::assert_at_rest(&shared.pool);
+        (0..count as usize).for_each(|rest| shared.end(rest, dice));
+        bench.end(Vec::new(), Some(&shared.team));
     });
 }

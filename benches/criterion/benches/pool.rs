@@ -20,13 +20,6 @@ fn pool(workers: usize, queue: usize) -> Pool {
         .expect("settings are in bounds")
 }
 
-/// Waits until the pool has completed `tasks` tasks.
-fn ended(pool: &Pool, tasks: u64) {
-    while pool.stats().completed < tasks {
-        thread::yield_now();
-    }
-}
-
 /// Returns the time that `n` calls of `submit` take, until all tasks have run.
 fn served(pool: &Pool, n: u64, submit: impl Fn()) -> Duration {
     let before = pool.stats().completed;
@@ -34,7 +27,9 @@ fn served(pool: &Pool, n: u64, submit: impl Fn()) -> Duration {
     for _ in 0..n {
         submit();
     }
-    ended(pool, before + n);
+    while pool.stats().completed < before + n {
+        thread::yield_now();
+    }
     start.elapsed()
 }
 
@@ -55,10 +50,6 @@ fn serve(c: &mut Criterion) {
         )*};
     }
     words!(6 7);
-    let direct = pool(1, 0);
-    g.bench_function("no queue, the worker taken as it becomes idle", |b| {
-        b.iter_custom(|n| served(&direct, n, || direct.serve(|| ()).expect("waits for room")))
-    });
     g.finish();
 }
 
@@ -66,9 +57,6 @@ fn do_with_deadline(c: &mut Criterion) {
     let mut g = c.benchmark_group("do_with_deadline");
     let two = pool(2, 1024);
     let view = two.labeled("bench");
-    g.bench_function("unlabeled", |b| {
-        b.iter(|| assert!(two.do_with_deadline(|| black_box(7), LIMIT).is_ok()))
-    });
     g.bench_function("labeled", |b| {
         b.iter(|| assert!(view.do_with_deadline(|| black_box(7), LIMIT).is_ok()))
     });
@@ -82,19 +70,6 @@ fn do_with_deadline(c: &mut Criterion) {
 fn together(c: &mut Criterion) {
     let mut g = c.benchmark_group("together");
     let pool = pool(2, 1024);
-    g.bench_function("group of 100 and its wait", |b| {
-        b.iter(|| {
-            let group = pool.group();
-            for i in 0..100_u32 {
-                let task = move || {
-                    black_box(i);
-                };
-                group.serve(task).expect("waits for room");
-            }
-            group.wait();
-            assert_eq!(group.completed(), 100);
-        })
-    });
     g.bench_function("scope of 100", |b| {
         b.iter(|| {
             let ran = AtomicU64::new(0);

@@ -71,9 +71,9 @@ fn two_lines(data: usize, steps: bool) -> f64 {
     })
 }
 
-/// Measures a ring of cells of a line each, from one thread to another. `steps`: each side also takes
-/// the locked steps of a push and a pop.
-fn ring(steps: bool) -> f64 {
+/// Measures a ring of cells of a line each, from one thread to another. Each side also takes the locked
+/// steps of a push and a pop.
+fn ring() -> f64 {
     const PLACES: usize = STRETCH as usize;
     let cells: Vec<Line> = (0..PLACES).map(|_| Line::default()).collect();
     let [head, tail] = [const { CachePadded::new(AtomicU64::new(0)) }; 2];
@@ -82,12 +82,8 @@ fn ring(steps: bool) -> f64 {
             for i in 1..=STRETCHES * STRETCH {
                 let cell = &cells[i as usize % PLACES];
                 await_value(cell, i);
-                if steps {
-                    let _ = cell.compare_exchange(i, i, SeqCst, SeqCst);
-                    head.swap(i, SeqCst);
-                } else {
-                    head.store(i, Release);
-                }
+                let _ = cell.compare_exchange(i, i, SeqCst, SeqCst);
+                head.swap(i, SeqCst);
             }
         });
         let mut seen = 0;
@@ -96,9 +92,7 @@ fn ring(steps: bool) -> f64 {
                 seen = head.load(Acquire);
                 spin_loop();
             }
-            if steps {
-                let _ = tail.compare_exchange(i - 1, i, SeqCst, SeqCst);
-            }
+            let _ = tail.compare_exchange(i - 1, i, SeqCst, SeqCst);
             cells[i as usize % PLACES].store(i, Release);
         })
     })
@@ -138,7 +132,7 @@ fn serve() -> f64 {
 
 fn main() {
     type Row = (&'static str, fn() -> f64);
-    let rows: [Row; 10] = [
+    let rows: [Row; 9] = [
         ("two lines", || two_lines(0, false)),
         ("two lines, with a call's locked steps", || {
             two_lines(0, true)
@@ -150,8 +144,7 @@ fn main() {
         }),
         ("join, no queue", || join(0)),
         ("join", || join(STRETCH as usize)),
-        ("a ring of lines", || ring(false)),
-        ("a ring of lines, with locked steps", || ring(true)),
+        ("a ring of lines, with locked steps", ring),
         ("serve through a queue, 24 bytes captured", serve),
     ];
     let mut figures = rows.map(|_| Vec::new());

@@ -4,7 +4,7 @@ mod calls;
 mod overload;
 mod tasks;
 
-use crate::contenders::{Contender, AGAIN, AGES, GUARDED, OURS, UNQUEUED};
+use crate::contenders::{Contender, AGAIN, GUARDED, OURS, UNQUEUED};
 use crate::machine::processor_time;
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub(crate) fn all<C: Contender>() -> Vec<Workload> {
     for (bytes, producers) in [(24, 1), (24, 2), (0, 1), (0, 2)] {
         let name = format!("queue/{producers}p/{bytes}B");
         let sample = move || tasks::queue::<C>((WORKERS, QUEUE), producers, bytes);
-        all.push(workload(name, TASK, queued || C::NAME == AGES, sample));
+        all.push(workload(name, TASK, queued, sample));
     }
     all.push(workload(NEIGHBOR, TASK, false, Vec::new));
     let blocked = C::NAME == UNQUEUED || (C::PEER && C::BOUNDED);
@@ -89,13 +89,14 @@ pub(crate) fn all<C: Contender>() -> Vec<Workload> {
     all.push(workload("group/1024", TASK, queued, tasks::group::<C>));
     let refuses = each && C::BOUNDED;
     all.push(workload("refusal", REFUSAL, refuses, tasks::refusal::<C>));
-    for queue in [8, QUEUE] {
-        let name = format!("overload/{queue}");
-        // A queue of 8 is only for contenders that can bound it.
-        let admits = (queued || C::NAME == GUARDED) && (C::BOUNDED || queue == QUEUE);
-        let sample = move || overload::overload::<C>(queue);
-        all.push(workload(name, &["good, %"], admits, sample));
-    }
+    let admits = queued || C::NAME == GUARDED;
+    let name = format!("overload/{QUEUE}");
+    all.push(workload(
+        name,
+        &["good, %"],
+        admits,
+        overload::overload::<C>,
+    ));
     all
 }
 

@@ -5,7 +5,7 @@
 //! second, and eight workers do 800. Tasks sleep, so the figure depends on the choice of the tasks
 //! that the pool starts, and not on free cores.
 
-use super::BUDGET;
+use super::{BUDGET, QUEUE};
 use crate::contenders::Contender;
 use lazypool::WhenFull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -36,8 +36,8 @@ fn call<C: Contender>(pool: &C, alive: Arc<()>) -> u64 {
 }
 
 /// Returns the values that came in time, in percent of the tasks that the workers can do.
-pub(super) fn overload<C: Contender>(queue: usize) -> Vec<f64> {
-    let pool = C::build(WORKERS, queue, WhenFull::Refuse);
+pub(super) fn overload<C: Contender>() -> Vec<f64> {
+    let pool = C::build(WORKERS, QUEUE, WhenFull::Refuse);
     let alive = Arc::new(());
     let (over, good) = (AtomicBool::new(false), AtomicU64::new(0));
     let client = || {
