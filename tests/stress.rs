@@ -2,7 +2,7 @@
 //! beside it. See gammazero 76, pond 43, 138 and 61, ants 374, 26, 154.
 //!
 //! `LAZYPOOL_STRESS_SECS` says how long each shape runs (a fraction of a second by default), one
-//! pool after the other. `soak` runs for hours.
+//! pool after the other.
 
 mod common;
 
