@@ -200,7 +200,10 @@ impl<'scope> Scope<'scope, '_> {
     where
         F: FnOnce() + Send + 'scope,
     {
-        let pending = self.inner.members.enter().expect("a scope has no limit");
+        let pending = match self.core.enter(Some(&self.inner.members)) {
+            Ok(pending) => pending.expect("a scope has members"),
+            Err(why) => return Err(Refused::new(closure, why)),
+        };
         let job = Scoped {
             inner: &self.inner,
             f: MaybeUninit::new(closure),

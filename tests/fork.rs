@@ -251,3 +251,27 @@ fn law19_at_any_moment_of_other_threads() {
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });
 }
+
+/// The body of a scope forks, while tasks of the scope submit others and are refused.
+#[test]
+fn law19_in_the_body_of_a_scope() {
+    isolated(|| {
+        let (pool, stop) = (pool(2, 0), AtomicBool::new(false));
+        pool.scope(|s| {
+            let stop = &stop;
+            for _ in 0..2 {
+                s.serve(move || {
+                    while !stop.load(Ordering::SeqCst) {
+                        assert_eq!(reason(s.serve(|| ())), "on_worker");
+                    }
+                })
+                .unwrap();
+            }
+            let _stop = on_drop(|| stop.store(true, Ordering::SeqCst));
+            for _ in 0..rounds(200) {
+                in_child(|| is_forked(s.serve(|| ())));
+            }
+        });
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+    });
+}

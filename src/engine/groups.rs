@@ -33,7 +33,7 @@ impl Core {
     /// child, refuses the task before any lock is taken, because a thread that does not exist in
     /// the child may hold the lock.
     #[inline]
-    pub(super) fn enter(&self, members: Option<&Owner>) -> Result<Option<Pending>, Refusal> {
+    pub(crate) fn enter(&self, members: Option<&Owner>) -> Result<Option<Pending>, Refusal> {
         if self.env.is_forked() {
             return Err(self.refuse_member(members));
         }

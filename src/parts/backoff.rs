@@ -25,8 +25,9 @@ const LOOKS: u32 = if IN_MODELS { 0 } else { 256 };
 const MANY_LOOKS: u32 = 16 * LOOKS;
 /// The number of looks before the first yield, in a long spin and in a spin that yields early.
 const FEW_LOOKS: u32 = 16;
-/// The number of looks for which a worker lets the next tasks get ahead.
-const LEADS: u32 = if IN_MODELS { 0 } else { 64 };
+/// The number of looks at which a patient worker leaves a few tasks queued. Less than `FEW_LOOKS`, so
+/// the worker never yields its core while it does so.
+const LEADS: u32 = if IN_MODELS { 0 } else { FEW_LOOKS - 1 };
 /// The number of yields before a thread parks.
 const YIELDS: u32 = if IN_MODELS { 0 } else { 2 };
 /// The number of times that a [`Backoff`] spins before its first yield.
@@ -253,8 +254,8 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Notes that the worker has run several tasks in a row, so tasks come faster than it runs
-    /// them. The next spin yields early, because the thread that submits the tasks may need this
+    /// Notes that the worker has run a task and already has the next one, so tasks come faster than
+    /// it runs them. The next spin yields early, because the thread that submits the tasks may need this
     /// core.
     pub(crate) fn ran_several(&self) {
         self.patient.set(true);

@@ -117,17 +117,26 @@ fn after_several_tasks_in_a_row_spins_come_back_and_offer_the_core_early() {
 fn after_several_tasks_that_nobody_waits_for_the_next_ones_get_ahead_once() {
     let adaptive = AdaptiveSpin::new(true);
     let patient = || {
-        let mut looks = 0;
+        let mut looks = Vec::new();
         let look = |lead| {
-            looks += u32::from(lead);
+            looks.push(lead);
             None::<()>
         };
         assert_eq!(adaptive.look_for(look, || false), None);
         looks
+            .iter()
+            .rposition(|lead| *lead)
+            .map_or(0, |last| last + 1)
     };
     assert_eq!(patient(), 0);
     adaptive.ran_several();
-    assert_eq!((patient(), patient()), (LEADS, 0));
+    assert_eq!((patient(), patient()), (LEADS as usize, 0));
+    const {
+        assert!(
+            LEADS < FEW_LOOKS,
+            "the look before the first yield takes any task"
+        )
+    };
     adaptive.ran_several();
     adaptive.is_awaited();
     assert_eq!(patient(), 0);

@@ -7,15 +7,16 @@
 //! for the next task once a task is no longer pending.
 //!
 //! Submissions count the tasks that enter in one word, `entered`. The threads that end tasks count in
-//! another, `left`. So neither side takes a cache line from the other. The tasks inside are the
-//! difference.
+//! another, `left`. The tasks inside are the difference. In a group without a limit, and while no
+//! thread waits, neither side reads the other's cache line. (A refusal writes `left`.)
 //!
 //! A wait ends if nothing was inside at one moment during it, even if the next task enters right
 //! afterwards. So a thread that begins to wait sets [`WATCHED`] in `left`, under the lock. While the
 //! flag is set, a thread that takes a task out first reads `entered`. If the task is the last one
 //! inside, the thread takes it out under the lock, clears the flag, and adds one to `zeros`. A waiter
 //! sleeps until `zeros` has changed. (A task that enters between that reading and the step counts as
-//! the next task. The last one had ended before the reading.)
+//! the next task. The last one had ended before the reading.) The flag stays set until such a moment,
+//! even if the waiter leaves at its deadline.
 //!
 //! A task inside holds no reference count of its group. A count would cost each task two more steps
 //! on a word that submissions and workers share (`benches/NOTEBOOK.md`). An [`Owner`] keeps the
@@ -24,7 +25,8 @@
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
-//! | G1 | a task ends: its work, then its count, then it stops being pending | a waiter or a cancel reads `left`, then `entered` |
+//! | G1 | a task ends: its work, then its count, then it stops being pending | a waiter or a cancel reads `left` |
+//! | G2 | a task enters (`entered`), then leaves (`left`) | a thread reads `left`, then `entered`: it sees the entry of each task whose leave it saw |
 
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
@@ -41,8 +43,8 @@ const ENDED: u64 = 2;
 /// One unit of the upper 40 bits of `left`, which count the tasks that have left, and wrap.
 const LEFT: u64 = 1 << 24;
 
-/// Returns how many tasks had entered and not left. Less than zero if `entered` was read first, and
-/// other tasks entered and left before `left` was read.
+/// Returns how many tasks had entered and not left. If `entered` was read first, the result may be
+/// too small, even negative, because other tasks may have entered and left in between.
 fn inside(entered: u64, left: u64) -> i64 {
     let unused = LEFT.trailing_zeros();
     (entered.wrapping_sub(left / LEFT) << unused) as i64 >> unused
@@ -57,10 +59,8 @@ fn pending(entered: u64, left: u64) -> i64 {
 pub(crate) struct Members {
     /// The number of tasks that have ever entered. Written by submissions only.
     entered: CachePadded<AtomicU64>,
-    /// Two counts, [`LEFT`] and [`ENDED`], and the flag [`WATCHED`]. Written by the threads that end
-    /// tasks: workers, and threads that discard or refuse tasks. The flag is set under the lock.
-    left: CachePadded<AtomicU64>,
-    /// The highest number of tasks that may be pending at once.
+    counts: CachePadded<Counts>,
+    /// The highest number of tasks that may be pending at once. `i64::MAX`: no limit.
     limit: i64,
     cancelled: AtomicBool,
     /// The generation of the process that created the group.
@@ -73,6 +73,16 @@ pub(crate) struct Members {
     /// The queue positions of tasks of the group. Submissions add them. When the list is full,
     /// positions whose tasks have been popped are removed. A cancel takes the whole list.
     queued: CachePadded<Mutex<Vec<u64>>>,
+}
+
+/// The counts that the threads that end tasks write: workers, and threads that discard or refuse
+/// tasks. They share one cache line, which such a thread takes from another only once.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Two counts, [`LEFT`] and [`ENDED`], and the flag [`WATCHED`], which is set under the lock.
+    left: AtomicU64,
+    /// The numbers of accepted tasks that have ended, indexed by [`Ended`].
+    ended: [AtomicU64; 3],
 }
 
 /// The way in which a task has ended.
@@ -99,9 +109,6 @@ impl Ended {
 
 #[derive(Debug, Default)]
 struct Rare {
-    /// The numbers of tasks that have ended, indexed by [`Ended`], without those that completed.
-    /// Each is counted here and in `left` under one lock, so all others that have ended completed.
-    ended: [u64; 4],
     /// The number of threads that sleep until `zeros` changes.
     sleeping: usize,
     /// The owner's reference, if the owner was dropped while a task was inside.
@@ -128,7 +135,7 @@ impl Owner {
     pub(crate) fn new(limit: u64, queued: usize) -> Self {
         Self(Arc::new(Members {
             entered: CachePadded::default(),
-            left: CachePadded::default(),
+            counts: CachePadded::default(),
             limit: i64::try_from(limit).unwrap_or(i64::MAX),
             cancelled: AtomicBool::new(false),
             generation: fork::generation(),
@@ -170,7 +177,7 @@ impl Deref for Owner {
 
 impl Drop for Owner {
     /// If a task is inside, leaves this reference in the group, where the last task inside drops
-    /// it. Does nothing in a forked child, because no task ends there, and because a thread that
+    /// it. Does nothing in a forked child, because no worker lives there, and because a thread that
     /// does not exist there may hold the lock.
     fn drop(&mut self) {
         if self.is_any_inside() && self.generation == fork::generation() {
@@ -206,10 +213,16 @@ impl Pending {
     /// that, a wait for the group may end.
     #[inline]
     pub(crate) fn end(self, outcome: Ended) {
-        if outcome == Ended::Completed {
-            self.leave(LEFT);
-        } else {
-            self.leave_locked(LEFT, outcome);
+        self.count(outcome);
+        self.leave(LEFT);
+    }
+
+    /// Counts an accepted task that has ended.
+    #[inline]
+    fn count(&self, outcome: Ended) {
+        if let Some(count) = self.members().counts.ended.get(outcome as usize) {
+            // Relaxed: the step after which the task is no longer pending publishes this count.
+            count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -217,14 +230,10 @@ impl Pending {
     /// [`told`](Self::told).
     #[inline]
     pub(crate) fn has_ended(&self, outcome: Ended) {
-        let members = self.members();
-        let rare = (outcome != Ended::Completed).then(|| lock(&members.rare));
+        self.count(outcome);
         // ORDERING: G1: releases the work of this task to a thread that reads that nothing is
         // pending.
-        members.left.fetch_add(ENDED, Ordering::SeqCst);
-        if let Some(mut rare) = rare {
-            rare.ended[outcome as usize] += 1;
-        }
+        (self.members().counts.left).fetch_add(ENDED, Ordering::SeqCst);
     }
 
     /// Takes out a task that has ended. Called once the task's handle has the outcome. After that,
@@ -239,39 +248,39 @@ impl Pending {
     fn leave(self, step: u64) {
         let group = self.0.as_ptr();
         // SAFETY: the group lives until the step below, and may be freed right after it. A
-        // reference to the whole group would still have to be valid then. References to two atomic
-        // words need not be.
-        let (entered, left): (&AtomicU64, &AtomicU64) =
-            unsafe { (&(*group).entered, &(*group).left) };
+        // reference to the whole group would still have to be valid then. References to atomic
+        // words alone need not be.
+        let (entered, counts): (&AtomicU64, &Counts) =
+            unsafe { (&(*group).entered, &(*group).counts) };
         let next = |seen: u64| {
-            // ORDERING: G1: read after `left`. If `left` has not changed at the step, the
-            // difference was exact at this reading.
+            // ORDERING: G2: read after `left`. If `left` has not changed at the step, the
+            // difference was exact at this reading. So another task was inside then. It still is
+            // after the step, because `left` has not changed and `entered` only grows.
             let may = seen & WATCHED == 0 || inside(entered.load(Ordering::SeqCst), seen) > 1;
             may.then(|| seen.wrapping_add(step))
         };
         // ORDERING: G1: releases the work of this task to a waiter. Also acquires the work of tasks
         // that ended before, so that the waiter sees their work, too.
-        let left = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        let left = (counts.left).fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
         if left.is_err() {
-            self.leave_locked(step, Ended::Completed);
+            self.leave_locked(step);
         }
     }
 
-    /// Counts the task and takes it out, under the lock. If it is the last one inside, clears the
-    /// flag and adds one to `zeros`. Without the lock, a new task could enter and a waiter could
-    /// begin its wait between the two steps. The addition would then end the wait, although the new
-    /// task has been inside since the wait began.
+    /// Takes the task out under the lock. If it is the last one inside, clears the flag and adds one
+    /// to `zeros`. Without the lock, a new task could enter and a waiter could begin its wait
+    /// between the two steps. The addition would then end the wait, although the new task has been
+    /// inside since the wait began.
     #[inline(never)]
-    fn leave_locked(self, step: u64, outcome: Ended) {
+    fn leave_locked(self, step: u64) {
         let members = self.0.as_ptr().cast_const();
-        // SAFETY: the pointer comes from an `Arc` (`enter`), and the group lives while the task is
+        // SAFETY: the pointer comes from an `Arc` (`Pending::of`), and the group lives while the task is
         // inside. The reference made here keeps the group alive until the lock is free again.
         let members = unsafe {
             Arc::increment_strong_count(members);
             Arc::from_raw(members)
         };
         let mut rare = lock(&members.rare);
-        rare.ended[outcome as usize] += 1;
         let mut is_last = false;
         let next = |seen: u64| {
             is_last = inside(members.entered(), seen) == 1;
@@ -279,7 +288,7 @@ impl Pending {
             Some(if is_last { next & !WATCHED } else { next })
         };
         // ORDERING: G1: as in `leave`.
-        let _ = (members.left).fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        let _ = (members.counts.left).fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
         if is_last {
             // ORDERING: G1: releases the work of all ended tasks.
             members.zeros.fetch_add(1, Ordering::Release);
@@ -321,29 +330,29 @@ impl Members {
 
     fn left(&self) -> u64 {
         // ORDERING: G1, P3: acquires the work of ended tasks. A cancel sets its flag before this.
-        self.left.load(Ordering::SeqCst)
+        self.counts.left.load(Ordering::SeqCst)
     }
 
-    /// Begins to watch the group. Returns `false` if nothing is inside. The caller holds the lock.
+    /// Begins to watch the group. Returns `false` if nothing is inside. The flag stays set even
+    /// then. The caller holds the lock.
     fn watch(&self) -> bool {
         // ORDERING: G1: a task that leaves later sees the flag.
-        self.left.fetch_or(WATCHED, Ordering::SeqCst);
+        self.counts.left.fetch_or(WATCHED, Ordering::SeqCst);
         self.is_any_inside()
     }
 
     /// Returns how many tasks have ended in this way.
     pub(crate) fn ended(&self, outcome: Ended) -> u64 {
-        let rare = lock(&self.rare);
-        if outcome != Ended::Completed {
-            return rare.ended[outcome as usize];
-        }
-        let (entered, left) = self.counts();
-        entered - pending(entered, left) as u64 - rare.ended[1..].iter().sum::<u64>()
+        // Relaxed: a statistic, which publishes nothing.
+        (self.counts.ended.get(outcome as usize)).map_or(0, |n| n.load(Ordering::Relaxed))
     }
 
     /// Waits until there has been one moment during this call at which nothing was inside. Returns
     /// `false` if the deadline passes first.
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> bool {
+        if !self.is_any_inside() {
+            return true;
+        }
         let rare = lock(&self.rare);
         let before = self.zeros();
         if !self.watch() {

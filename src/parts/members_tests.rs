@@ -33,7 +33,7 @@ fn a_wait_ends_although_the_next_task_enters_at_once() {
             // This thread holds the lock, so a waiter sees these steps as one: the last task
             // leaves, and the next one enters.
             let rare = lock(&members.rare);
-            members.left.fetch_add(LEFT, Ordering::SeqCst);
+            members.counts.left.fetch_add(LEFT, Ordering::SeqCst);
             members.zeros.fetch_add(1, Ordering::SeqCst);
             members.entered.fetch_add(1, Ordering::SeqCst);
             members.all_ended.notify_all();

@@ -347,7 +347,7 @@ impl<T> Queue<T> {
         skipped
     }
 
-    /// Returns `true` if the oldest cell is filled or, with `lead`, the cell a sixteenth of the
+    /// Returns `true` if a cell is filled: the oldest, or with `lead` the one a sixteenth of the
     /// capacity after it. Reads no `tail`, whose cache line the next push needs.
     #[inline]
     pub(crate) fn is_filled_after(&self, lead: bool) -> bool {
