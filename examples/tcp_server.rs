@@ -6,9 +6,6 @@
 //! cargo run --release --example tcp_server -- 127.0.0.1:7878 initial=2 max=16 queue=32 idle_ms=250
 //! ```
 //!
-//! For each line of standard input, it prints two numbers: the workers that are alive, and the
-//! workers that it has started so far.
-//!
 //! The server speaks first. It says `READY`, or it says `BUSY` and closes if it has no room. Then
 //! it replies to each line: `PUT sensor value`, `GET sensor`, `WAIT ms` (a slow sensor), `QUIT`.
 //! `BYE` means that the server closes, and has not done any request sent after its last reply. So a
@@ -255,9 +252,6 @@ fn serve(address: &str, limits: Limits) -> Outcome<ExitCode> {
     let address = listener.local_addr()?;
     println!("listening on {address}");
 
-    let watched = Arc::clone(&pool);
-    thread::spawn(move || answer_questions(&watched));
-
     let stopped = Arc::new(AtomicBool::new(false));
     let stopper = {
         let (pool, server, stopped) = (pool.clone(), server.clone(), stopped.clone());
@@ -301,12 +295,4 @@ fn serve(address: &str, limits: Limits) -> Outcome<ExitCode> {
     drop(listener);
     let code = stopper.join().map_err(|_| "stopping panicked")?;
     Ok(ExitCode::from(code))
-}
-
-/// Prints the figures for each line of standard input.
-fn answer_questions(pool: &Pool) {
-    for _ in io::stdin().lines().map_while(Result::ok) {
-        let stats = pool.stats();
-        println!("{} {}", stats.workers, stats.spawned);
-    }
 }

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use common::programs::{program, Process};
@@ -153,8 +153,6 @@ fn migrate_computes_the_same_in_each_way() {
 
 struct Server {
     process: Process,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
     address: SocketAddr,
 }
 
@@ -163,18 +161,12 @@ impl Server {
         let mut command = program("tcp_server");
         let command = command.arg("127.0.0.1:0").args(limits);
         let mut process = Process(command.spawn().unwrap());
-        let stdin = process.0.stdin.take().unwrap();
-        let mut stdout = BufReader::new(process.0.stdout.take().unwrap());
         let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
+        let stdout = process.0.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("listening on ").unwrap();
         let address = address.parse().unwrap();
-        Self {
-            process,
-            stdin,
-            stdout,
-            address,
-        }
+        Self { process, address }
     }
 
     fn client(&self) -> Client {
@@ -186,15 +178,6 @@ impl Server {
         let mut client = self.client();
         assert_eq!(client.hear().unwrap(), "READY");
         client
-    }
-
-    /// Returns how many threads are alive now and how many have been started so far.
-    fn threads(&mut self) -> (usize, u64) {
-        self.stdin.write_all(b"?\n").unwrap();
-        let mut line = String::new();
-        self.stdout.read_line(&mut line).unwrap();
-        let (alive, started) = line.trim().split_once(' ').unwrap();
-        (alive.parse().unwrap(), started.parse().unwrap())
     }
 }
 
@@ -270,20 +253,6 @@ fn tcp_server_refuses_clients_beyond_its_queue() {
     assert_eq!(refused.hear().unwrap(), "");
     assert_eq!(served.ask("QUIT"), "BYE");
     assert_eq!(queued.hear().unwrap(), "READY");
-}
-
-#[test]
-fn tcp_server_has_workers_for_a_burst_only() {
-    let mut server = Server::start(&["initial=2", "max=8", "idle_ms=50"]);
-    assert_eq!(server.threads(), (2, 2));
-    let mut clients: Vec<_> = (0..8).map(|_| server.client()).collect();
-    for client in &mut clients {
-        assert_eq!(client.hear().unwrap(), "READY");
-    }
-    assert_eq!(server.threads(), (8, 8));
-    drop(clients);
-    wait_until("idle workers to end", || server.threads().0 == 2);
-    assert_eq!(server.threads().1, 8);
 }
 
 #[test]
