@@ -1,8 +1,6 @@
 //! Without threads: a pool is built, and whatever goes in comes back as `SpawnFailed`.
 
-use lazypool::{
-    task, BuildError, DeadlineError, Pool, Refusal, Refused, Shutdown, WhenFull,
-};
+use lazypool::{task, BuildError, DeadlineError, Pool, Refusal, Refused, Shutdown, WhenFull};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -28,16 +26,31 @@ fn comes_back(pool: &Pool) {
     let mut sum = 0;
     pool.scope(|scope| scope.serve_or_run(|| sum += 1));
     assert_eq!(sum, 1);
-    pool.serve(|| ()).or_else(Refused::caller_runs).expect("lacked a thread");
+    pool.serve(|| ())
+        .or_else(Refused::caller_runs)
+        .expect("lacked a thread");
 }
 
+/// Returns how many pools were built.
 #[no_mangle]
 pub extern "C" fn check() -> u32 {
     let mut pools = 0;
     for queue in [0, 4] {
-        for policy in [WhenFull::Refuse, WhenFull::Block, WhenFull::BlockFor(SECOND)] {
-            let builder = || Pool::builder().max_workers(2).queue_capacity(queue).when_full(policy);
-            assert!(matches!(builder().min_workers(1).build(), Err(BuildError::Spawn(_))));
+        for policy in [
+            WhenFull::Refuse,
+            WhenFull::Block,
+            WhenFull::BlockFor(SECOND),
+        ] {
+            let builder = || {
+                Pool::builder()
+                    .max_workers(2)
+                    .queue_capacity(queue)
+                    .when_full(policy)
+            };
+            assert!(matches!(
+                builder().min_workers(1).build(),
+                Err(BuildError::Spawn(_))
+            ));
             let pool = builder().build().expect("it needs no thread");
             comes_back(&pool);
             assert_eq!((task::deadline(), task::remaining()), (None, None));
