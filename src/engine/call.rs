@@ -15,7 +15,7 @@ use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
 use crate::work::job::{End, Job, NeverRan, Release, Task};
-use crate::work::observe::Submitted;
+use crate::work::observe::Moment;
 use crate::work::options::{Options, Times};
 use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
@@ -101,7 +101,7 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
             NeverRan::Expired => SubmitError::Expired,
             _ => SubmitError::Refused(Refusal::Closed),
         };
-        let task = Task::new(Submitted::default(), (), self);
+        let task = Task::new(Moment::default(), (), self);
         // SAFETY: the caller waits for `done`.
         let answered = unsafe {
             ((*waiter).more.1).with_mut(|place| *place = Some((task, why)));
@@ -188,7 +188,7 @@ fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, f: F) -> Task {
         has_options: waiter.node.label.is_some() || waiter.more.0.is_some(),
         f,
     };
-    Task::new(Submitted::now(env), (), job)
+    Task::new(Moment::now(env), (), job)
 }
 
 /// Returns the closure and the error of a task that did not run.

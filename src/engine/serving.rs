@@ -9,7 +9,7 @@ use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::members::{Owner, Pending};
 use crate::sync::Arc;
 use crate::work::job::Task;
-use crate::work::observe::Submitted;
+use crate::work::observe::Moment;
 use crate::work::options::Times;
 use std::task::{Poll, Waker};
 
@@ -73,7 +73,7 @@ where
         };
         let (_, times) = self.extras.times(&core.env);
         let (job, side) = pair(self.extras.label, (times, closure));
-        let submitted = Submitted::now(&core.env);
+        let submitted = Moment::now(&core.env);
         let task = Task::new(submitted, pending, job);
         let submitted = core.submitted_at();
         let ticket = core.join_line(task, self.members.as_deref(), submitted, None);

@@ -6,7 +6,7 @@ use crate::error::Refusal;
 use crate::parts::members::Ended;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
-use crate::work::observe::Submitted;
+use crate::work::observe::Moment;
 use crate::work::options::Stored;
 
 /// The place where the task was put, or the refused job with the reason. The options that were
@@ -24,7 +24,7 @@ pub(crate) fn submit<S: Stored, J: Job>(
     job: J,
     accept: impl FnOnce(&mut Option<Task>) -> Result<Location, SubmitError>,
 ) -> SubmitResult<J> {
-    let mut task = Some(Task::new(Submitted::now(&core.env), stored, job));
+    let mut task = Some(Task::new(Moment::now(&core.env), stored, job));
     accept(&mut task).map_err(|why| {
         let task = task.expect("what is refused stays");
         // SAFETY: the task was made above, of these types.

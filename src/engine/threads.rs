@@ -12,6 +12,7 @@
 
 use super::core::{Core, Registry, WorkerEntry};
 use super::request::Location;
+use super::worker;
 use crate::parts::backoff::Backoff;
 use crate::parts::in_flight::{Seen, NOTIFIED, RETURNING};
 use crate::parts::slot::{Claim, Slot};
@@ -119,7 +120,7 @@ impl Core {
         }
         let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
-        let main = move || (core.main)(&core, slot);
+        let main = move || worker::main(&core, slot);
         let ended = Arc::clone(&self.ended);
         match start(name, self.settings.stack_size, ended, main) {
             Ok(thread) => {

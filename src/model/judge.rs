@@ -201,7 +201,8 @@ pub fn is_quiet(pool: &Pool) -> bool {
         let rests = |state| state == State::Free || state == State::Idle;
         let words: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
         let registry = crate::sync::lock(&core.registry);
-        let is_settled = registry.retired == 0 && core.sweep_at.load(Ordering::SeqCst) == 0;
+        let is_settled =
+            registry.spawned == registry.live as u64 && core.sweep_at.load(Ordering::SeqCst) == 0;
         let quiet = (is_settled && !core.is_closed())
             && (words.iter()).all(|w| rests(w.state()) && w.is_idle() == w.is_parked());
         if quiet {

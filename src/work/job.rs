@@ -9,7 +9,7 @@ use crate::parts::completion::{Answered, Remains};
 use crate::parts::members::{Ended, Pending};
 use crate::work::context::Ctx;
 use crate::work::env::NEVER;
-use crate::work::observe::Submitted;
+use crate::work::observe::Moment;
 use crate::work::options::{Options, Stored, Times};
 use crate::work::panics::{drop_contained, has_panicked};
 use std::any::Any;
@@ -95,7 +95,7 @@ pub(crate) unsafe trait Job: Sized {
 
 /// The contents of a task: a job, its options, and the time of its submission.
 struct Contents<S, J> {
-    submitted: Submitted,
+    submitted: Moment,
     stored: S,
     job: J,
 }
@@ -252,7 +252,7 @@ unsafe impl Send for Task {}
 impl Task {
     /// Makes a task of a job, its options and the time of its submission. Their types are erased.
     #[inline]
-    pub(crate) fn new<S: Stored, J: Job>(submitted: Submitted, stored: S, job: J) -> Self {
+    pub(crate) fn new<S: Stored, J: Job>(submitted: Moment, stored: S, job: J) -> Self {
         let contents = Contents {
             submitted,
             stored,
@@ -350,7 +350,7 @@ mod tests {
         back(f)();
 
         fn back<F: FnOnce() + Send + 'static>(f: F) -> F {
-            let task = Task::new(Submitted::default(), (), f);
+            let task = Task::new(Moment::default(), (), f);
             // SAFETY: the task was made from a closure of this type.
             unsafe { task.into_parts::<(), F>() }.1
         }
@@ -373,7 +373,7 @@ mod tests {
         fn fits<F: FnOnce() + Send + 'static>(_: &F) -> bool {
             Contents::<(), F>::FITS
         }
-        const ROOM: usize = INLINE - size_of::<Submitted>();
+        const ROOM: usize = INLINE - size_of::<Moment>();
         let (full, over) = ([0_u8; ROOM], [0_u8; ROOM + 1]);
         let wide = Wide(0);
         assert!(fits(&|| ()));
