@@ -133,13 +133,10 @@ impl Core {
     /// Takes out and counts all queued tasks that a shutdown may discard.
     fn take_out(&self) -> Vec<Task> {
         let mut taken = Vec::new();
-        let Some(queue) = &self.queue else {
-            return taken;
-        };
-        let mut from = queue.first();
-        while let Some(task) = queue.take_wanted(&mut from, |task| !task.must_run()) {
-            self.counts.discard();
-            taken.push(task);
+        if let Some(queue) = &self.queue {
+            let take = |position| queue.take_if(position, |task| !task.must_run());
+            let tasks = queue.positions().filter_map(take);
+            taken.extend(tasks.inspect(|_| self.counts.discard()));
         }
         // ORDERING: L1: the discards of this call come before its report.
         (self.counts.shut_out).fetch_add(taken.len() as u64, Ordering::SeqCst);
