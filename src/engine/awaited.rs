@@ -10,8 +10,7 @@
 
 use super::core::Core;
 use super::groups::submit_member;
-use super::request::{Extras, Location, SubmitOptions};
-use super::submit::submit_with;
+use super::request::{Extras, Location};
 use crate::error::{Panic, Refused, TaskError};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::deadline::Deadline;
@@ -19,16 +18,15 @@ use crate::parts::members::{Ended, Owner};
 use crate::sync::Arc;
 use crate::work::context::Ctx;
 use crate::work::job::{Captured, End, Job, NeverRan, Release};
-use crate::work::options::{Options, Times};
+use crate::work::options::Options;
 use std::task::Waker;
 
 pub(crate) type Outcome<R> = Result<R, TaskError>;
 
-/// The task of a handle. The node stores the task's times beside the closure, so the times need no
-/// allocation of their own.
+/// The task of a handle. Its node has the label, beside the closure.
 // SAFETY: as `Job` demands, the job may move to another thread and borrows nothing. `F` and `R` are
 // `Send` and `'static`, and so is the rest of the node.
-unsafe impl<F, R> Job for TaskSide<(Option<Times>, F), Outcome<R>>
+unsafe impl<F, R> Job for TaskSide<F, Outcome<R>>
 where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
@@ -38,13 +36,12 @@ where
     fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
         Options {
             label: self.node().label,
-            times: self.peek(|(times, _)| *times),
             ..stored
         }
     }
 
     fn run(mut self, ctx: &Ctx<'_>, end: End<'_>) {
-        let (_, f) = self.take();
+        let f = self.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
         // If `tell_slot` returns `true`, the handle cancelled the task before this worker wrote its
@@ -61,7 +58,7 @@ where
     }
 
     fn discard(mut self, why: NeverRan) -> Release {
-        let captured: Captured = Box::new(self.take().1);
+        let captured: Captured = Box::new(self.take());
         let why = match why {
             NeverRan::Expired => TaskError::Expired,
             NeverRan::Cancelled => TaskError::Cancelled,
@@ -95,23 +92,14 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let (deadline, times) = extras.times(&core.env);
-    let (task, side) = pair(extras.label, (times, closure));
+    let (task, side) = pair(extras.label, closure);
     let rest = Extras {
-        when_full: extras.when_full,
-        ..Extras::NONE
+        label: None,
+        ..*extras
     };
-    let options = SubmitOptions {
-        deadline: Some(&deadline),
-        ..rest.plain()
-    };
-    let served = match members {
-        None => submit_with(core, (), task, options),
-        Some(members) => submit_member(core, members, task, options),
-    };
-    match served {
+    match submit_member(core, members, task, &rest) {
         Ok(location) => Ok(Ticket::new(side, core, location)),
-        Err((task, why)) => Err(Refused::new(task.give_back().1, why)),
+        Err((task, why)) => Err(Refused::new(task.give_back(), why)),
     }
 }
 

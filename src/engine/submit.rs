@@ -65,9 +65,8 @@ fn submit_wrapped<S: Stored, J: Job>(
     };
     let accept = |task: &mut Option<Task>| core.submit(task, &options);
     match (extras.label, times) {
-        (None, None) => submit(core, stored, job, accept),
         (Some(label), None) => submit(core, (label, stored), job, accept),
-        (None, Some(times)) => submit(core, (times, stored), job, accept),
-        (Some(label), Some(times)) => submit(core, (label, (times, stored)), job, accept),
+        (None, times) => submit(core, (times, stored), job, accept),
+        (Some(label), times) => submit(core, (label, (times, stored)), job, accept),
     }
 }
