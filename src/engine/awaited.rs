@@ -76,9 +76,9 @@ where
 pub(crate) struct Ticket<R> {
     side: HandleSide<Outcome<R>>,
     core: Arc<Core>,
-    location: Location,
-    /// Set by `detach`. The drop of the handle then does not cancel the task.
-    is_detached: bool,
+    /// The place where the task was put. `None` once the handle is detached, and so cannot cancel
+    /// the task.
+    location: Option<Location>,
 }
 
 /// Submits a closure as a task with a handle, in a group if `members` is given.
@@ -108,8 +108,7 @@ impl<R> Ticket<R> {
         Self {
             side,
             core: Arc::clone(core),
-            location,
-            is_detached: false,
+            location: Some(location),
         }
     }
 
@@ -125,8 +124,7 @@ impl<R> Ticket<R> {
     /// Returns the outcome if it is there. Otherwise stores the waker, which is called once the
     /// outcome is there.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Outcome<R>> {
-        let is_there = self.is_finished() || self.side.poll(waker);
-        is_there.then(|| self.take())
+        self.side.poll(waker).then(|| self.take())
     }
 
     /// Takes the outcome, which must be there.
@@ -137,32 +135,29 @@ impl<R> Ticket<R> {
     /// Cancels the task. If no worker has started it, takes it out of the queue or the mailbox, and
     /// discards it. Otherwise marks it as cancelled. Does nothing if the task has ended.
     pub(crate) fn cancel(&self) {
-        let node = self.side.node();
-        if node.has_outcome() {
+        let (node, core) = (self.side.node(), &self.core);
+        let Some(location) = self.location.filter(|_| !node.has_outcome()) else {
             return;
-        }
-        let core = &self.core;
-        if let Some(task) = core.withdraw(self.location, Core::count_unrun) {
+        };
+        if let Some(task) = core.withdraw(location, Core::count_unrun) {
             return core.discard(vec![task], NeverRan::Cancelled);
         }
         if let Some(slot) = node.cancel() {
             let decision = &core.slots[slot].record.decision;
-            let _ = decision.leave(self.location.task_id(), 0);
+            let _ = decision.leave(location.task_id(), 0);
         }
     }
 
     /// Lets the task continue after the handle has been dropped.
     pub(crate) fn detach(&mut self) {
-        self.is_detached = true;
+        self.location = None;
     }
 }
 
 impl<R> Drop for Ticket<R> {
     fn drop(&mut self) {
-        if !self.is_detached {
-            // The stored waker must not be called after the handle is gone.
-            let _stored = self.side.retract();
-            self.cancel();
-        }
+        // The stored waker must not be called after the handle is gone.
+        let _stored = self.side.retract();
+        self.cancel();
     }
 }

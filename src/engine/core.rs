@@ -144,7 +144,7 @@ impl Core {
             blocks: settings.when_full.blocks(),
             ready: Ring::new(max, 0),
             free: Ring::new(max, max),
-            in_flight: InFlight::new(),
+            in_flight: InFlight::default(),
             line: Line::new(),
             benched: CachePadded::new(AtomicU64::new(0)),
             sweep_at: CachePadded::new(AtomicU64::new(0)),

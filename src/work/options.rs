@@ -1,7 +1,7 @@
 //! The options of a task: its label, its times, its group. A task stores only the options that it
 //! has, and pays nothing for the others.
 
-use crate::parts::deadline::{Deadline, Until};
+use crate::parts::deadline::LONGEST;
 use crate::parts::members::{Members, Pending};
 use crate::work::env::{Env, NEVER};
 use std::num::NonZero;
@@ -100,8 +100,7 @@ impl Times {
         run_limit: Duration,
     ) -> Option<Self> {
         let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(NEVER);
-        // A limit of more than 292 years counts as no limit, as it does for a deadline.
-        let has_limit = !Deadline::new(Until::After(run_limit)).is_never();
+        let has_limit = run_limit <= LONGEST;
         (before != NEVER || has_limit).then(|| Self {
             start_by: match before {
                 NEVER => NEVER,
