@@ -59,13 +59,8 @@ where
 
     fn discard(mut self, why: NeverRan) -> Release {
         let captured: Captured = Box::new(self.take());
-        let why = match why {
-            NeverRan::Expired => TaskError::Expired,
-            NeverRan::Cancelled => TaskError::Cancelled,
-            NeverRan::Discarded => TaskError::Discarded,
-        };
         Release {
-            caller: Some(self.end(Some(Err(why)))),
+            caller: Some(self.end(Some(Err(why())))),
             captured: Some(captured),
             ..Release::default()
         }
@@ -140,7 +135,7 @@ impl<R> Ticket<R> {
             return;
         };
         if let Some(task) = core.withdraw(location, Core::count_unrun) {
-            return core.discard(vec![task], NeverRan::Cancelled);
+            return core.discard(vec![task], || TaskError::Cancelled);
         }
         if let Some(slot) = node.cancel() {
             let decision = &core.slots[slot].record.decision;

@@ -6,7 +6,7 @@
 
 use super::core::Core;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
-use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
+use crate::error::{DeadlineError, Panic, Refusal, Refused, TaskError, Unrun};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{is_queued, Shared, WaitNode, Waited};
 use crate::parts::deadline::{Deadline, Until};
@@ -97,8 +97,8 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     /// either, because no worker has started it.
     fn discard(self, why: NeverRan) -> Release {
         let waiter = self.waiter;
-        let why = match why {
-            NeverRan::Expired => SubmitError::Expired,
+        let why = match why() {
+            TaskError::Expired => SubmitError::Expired,
             _ => SubmitError::Refused(Refusal::Closed),
         };
         let task = Task::new(Moment::default(), (), self);

@@ -3,10 +3,10 @@
 use super::core::Core;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use super::submit::submit_with;
-use crate::error::Refusal;
+use crate::error::{Refusal, TaskError};
 use crate::parts::members::{Members, Owner, Pending};
 use crate::sync::Arc;
-use crate::work::job::{Job, NeverRan};
+use crate::work::job::Job;
 
 /// Submits a job as a member of a group, if one is given. A refused job comes back with the reason.
 pub(crate) fn submit_member<J: Job>(
@@ -98,6 +98,6 @@ impl Core {
             self.count_unrun(&task);
             taken.push(task);
         }
-        self.discard(taken, NeverRan::Cancelled);
+        self.discard(taken, || TaskError::Cancelled);
     }
 }

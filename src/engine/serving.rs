@@ -76,10 +76,9 @@ where
             self.in_line = Some((ticket, side));
             return self.look(waker);
         }
-        Poll::Ready(match core.leave_line(ticket) {
-            Ok(answer) => self.answered(answer, side),
-            Err(wanted) => self.answered(Err((wanted.withdraw(), Refusal::OnWorker)), side),
-        })
+        let answer = core.leave_line(ticket);
+        let answer = answer.unwrap_or_else(|mut wanted| wanted.refuse(Refusal::OnWorker));
+        Poll::Ready(self.answered(answer, side))
     }
 
     /// Fetches the answer of a task in line. If there is none yet, stores the waker. If the clone
@@ -125,12 +124,13 @@ where
         let Some((ticket, side)) = self.in_line.take() else {
             return;
         };
-        let task = match self.core.leave_line(ticket) {
-            Ok(Ok(location)) => return drop(Ticket::new(side, &self.core, location)),
-            Ok(Err((task, _))) => task,
-            Err(wanted) => wanted.withdraw(),
-        };
-        drop(side);
-        drop(self.take_apart(task));
+        let answer = self.core.leave_line(ticket);
+        match answer.unwrap_or_else(|mut wanted| wanted.refuse(Refusal::Cancelled)) {
+            Ok(location) => drop(Ticket::new(side, &self.core, location)),
+            Err((task, _)) => {
+                drop(side);
+                drop(self.take_apart(task));
+            }
+        }
     }
 }

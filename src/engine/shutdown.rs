@@ -7,10 +7,11 @@
 
 use super::core::{Core, Registry};
 use super::threads::NotSpawned;
+use crate::error::TaskError;
 use crate::parts::deadline::Deadline;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
-use crate::work::job::{NeverRan, Task};
+use crate::work::job::Task;
 use crate::work::observe;
 use crate::work::record::Tally;
 use crate::work::thread::join;
@@ -55,7 +56,7 @@ pub(crate) fn shutdown(
         Vec::new()
     };
     core.retire_idle();
-    core.discard(queued, NeverRan::Discarded);
+    core.discard(queued, || TaskError::Discarded);
     if core.env.is_forked() {
         // The drop of a capture has forked, and this is the child.
         return forked(core);

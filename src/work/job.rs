@@ -5,6 +5,7 @@
 //! a pointer to the job in a box. A slot or a queue cell has an 8-byte word before the task, and so
 //! fills one cache line.
 
+use crate::error::TaskError;
 use crate::parts::completion::{Answered, Remains};
 use crate::parts::members::{Ended, Pending};
 use crate::work::context::Ctx;
@@ -24,16 +25,8 @@ pub(crate) const INLINE: usize = 48;
 /// how the task ended: `Discarded` means that it was too late to start the task.
 pub(crate) type End<'a> = &'a mut dyn FnMut(Ended);
 
-/// The reason why an accepted task never runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NeverRan {
-    /// Too little time was left until its deadline when its turn came.
-    Expired,
-    /// Its handle or its group cancelled it.
-    Cancelled,
-    /// A shutdown discarded it.
-    Discarded,
-}
+/// Makes the error that says why an accepted task never runs: any but `Panicked`.
+pub(crate) type NeverRan = fn() -> TaskError;
 
 /// The captures of a discarded closure, which are still to be dropped.
 pub(crate) type Captured = Box<dyn Any + Send>;
@@ -150,7 +143,7 @@ impl<S: Stored, J: Job> Contents<S, J> {
             // captures of an awaited task are not dropped here, but go back to its caller.)
             ctx.run_deferred();
         }
-        let mut release = self.discard(NeverRan::Expired);
+        let mut release = self.discard(|| TaskError::Expired);
         drop_contained(release.captured.take());
         end(Ended::Discarded);
         ctx.defer_wake(release.tell_ended().0);
