@@ -158,11 +158,6 @@ impl Core {
         }
     }
 
-    #[inline]
-    pub(crate) fn is_closed(&self) -> bool {
-        self.env.is_closed()
-    }
-
     /// Closes the pool. After several calls, the strictest mode applies. Returns `true` if queued
     /// tasks are to be discarded.
     pub(crate) fn close(&self, mode: Shutdown) -> bool {

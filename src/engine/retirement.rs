@@ -28,7 +28,7 @@ impl Core {
     fn is_cleaner_of_use(&self, registry: &Registry) -> bool {
         registry.live > self.settings.min_workers
             && self.settings.idle_timeout != Duration::MAX
-            && !self.is_closed()
+            && !self.env.is_closed()
     }
 
     /// Returns the time between two sweeps.
@@ -165,14 +165,8 @@ impl Core {
             return None;
         }
         let mut registry = lock(&self.registry);
-        let claimed = loop {
-            let Some(slot) = registry.bench.pop() else {
-                break None;
-            };
-            if let Some(claim) = self.slots[slot].claim_benched() {
-                break Some((slot, claim));
-            }
-        };
+        let claim = |slot: usize| Some((slot, self.slots[slot].claim_benched()?));
+        let claimed = std::iter::from_fn(|| registry.bench.pop()).find_map(claim);
         // ORDERING: P2: lowered after the worker was claimed.
         self.benched
             .swap(registry.bench.len() as u64, Ordering::SeqCst);

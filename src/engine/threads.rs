@@ -142,7 +142,7 @@ impl Core {
     /// same in a closed pool, unless the worker is started for the queue and a task is queued.
     fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotSpawned> {
         let mut registry = lock(&self.registry);
-        let is_of_use = !self.is_closed() || !has_task && !self.nothing_queued();
+        let is_of_use = !self.env.is_closed() || !has_task && !self.nothing_queued();
         if !is_of_use || self.slots_to_withhold(&registry) > 0 {
             self.put_back(&mut registry, slot);
             drop(registry);

@@ -386,7 +386,7 @@ impl Worker<'_> {
     /// the flag. So that thread finds this worker idle, or this worker sees the flag (P3).
     fn has_reason_to_end(&self) -> bool {
         let registry = lock(&self.core.registry);
-        self.core.is_closed() || self.core.is_self_surplus(&registry)
+        self.core.env.is_closed() || self.core.is_self_surplus(&registry)
     }
 
     /// Begins this worker's end if it is surplus, or if the pool is closed and nothing is queued.
@@ -394,7 +394,7 @@ impl Worker<'_> {
     fn ends_by_itself(&self) -> bool {
         let core = self.core;
         let mut registry = lock(&core.registry);
-        let is_over = core.is_closed() && core.nothing_queued();
+        let is_over = core.env.is_closed() && core.nothing_queued();
         let ends = is_over || core.is_self_surplus(&registry);
         if ends {
             registry.retiring += 1;
@@ -448,7 +448,7 @@ impl Worker<'_> {
         let core = self.core;
         let is_missed = registry.live - registry.retiring < core.settings.min_workers;
         !core.is_surplus(registry, registry.retiring - 1)
-            && (is_missed && !core.is_closed() || !core.nothing_queued())
+            && (is_missed && !core.env.is_closed() || !core.nothing_queued())
     }
 
     /// Makes the worker `Searching` and awake again, instead of ending it.
