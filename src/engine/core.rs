@@ -68,6 +68,9 @@ pub(crate) struct WorkerEntry {
     pub(crate) tasks_before: u64,
     /// The time of the last sweep that put the worker on the bench.
     pub(crate) benched: Option<Instant>,
+    /// Set by the shutdown that tells subscribers that this worker has not ended by the shutdown's
+    /// timeout. So each worker is reported only once.
+    pub(crate) is_told: bool,
 }
 
 /// The shared state of a pool. The fields are grouped by the threads that read and write them. No

@@ -74,9 +74,7 @@ pub(crate) fn shutdown(
     if waits && !report.stragglers.is_empty() {
         // Relaxed: only the drop of the `Pool` reads it, and every `shutdown` has returned by then.
         core.gave_up.store(true, Ordering::Relaxed);
-        for worker in &report.stragglers {
-            observe::straggler(&core.env, worker);
-        }
+        core.tell_stragglers(&report.stragglers);
     }
     report
 }
@@ -144,6 +142,22 @@ impl Core {
         // ORDERING: L1: the discards of this call come before its report.
         (self.counts.shut_out).fetch_add(taken.len() as u64, Ordering::SeqCst);
         taken
+    }
+
+    /// Tells subscribers which workers have not ended. Each worker is reported once.
+    fn tell_stragglers(&self, stragglers: &[WorkerSnapshot]) {
+        for straggler in stragglers {
+            let mut registry = lock(&self.registry);
+            let worker = registry.workers.get_mut(straggler.slot);
+            let is_told = worker
+                .and_then(Option::as_mut)
+                .is_none_or(|worker| std::mem::replace(&mut worker.is_told, true));
+            // The lock is released before the call of the subscriber, which is user code.
+            drop(registry);
+            if !is_told {
+                observe::straggler(&self.env, straggler);
+            }
+        }
     }
 
     /// Returns the workers that have not ended. If this thread is a worker of the pool, includes

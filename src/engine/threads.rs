@@ -189,6 +189,7 @@ impl Core {
             thread,
             tasks_before: it.record.tally(|| 0).ran(),
             benched: None,
+            is_told: false,
         });
         registry.live += 1;
         registry.spawned += 1;

@@ -83,8 +83,8 @@ pub(crate) fn task_panicked(env: &Env, panic: &TaskPanic<'_>) {
     );
 }
 
-/// Emits an event about a worker that has not ended. Runs on the thread whose shutdown has timed
-/// out.
+/// Emits an event about a worker that has not ended, once for each worker. Runs on the thread whose
+/// shutdown has timed out.
 pub(crate) fn straggler(env: &Env, worker: &WorkerSnapshot) {
     event!(
         env,
