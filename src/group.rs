@@ -139,7 +139,7 @@ impl Group {
     where
         F: FnOnce() + Send + 'static,
     {
-        submit_member(&self.core, &self.members, closure, self.extras.plain())
+        submit_member(&self.core, Some(&self.members), closure, &self.extras)
             .map(drop)
             .map_err(|(closure, why)| Refused::new(closure, why))
     }

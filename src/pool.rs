@@ -424,7 +424,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.core.is_closed()
+        self.core.env.is_closed()
     }
 
     /// Closes the pool. Then waits for at most `timeout` until every worker has ended and its

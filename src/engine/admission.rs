@@ -324,7 +324,7 @@ impl Core {
     /// Returns the reason if every submission is refused, whether there is space or not.
     pub(super) fn may_not_submit(&self) -> Option<Refusal> {
         let forked = self.env.is_forked().then_some(Refusal::Forked);
-        forked.or_else(|| self.is_closed().then_some(Refusal::Closed))
+        forked.or_else(|| self.env.is_closed().then_some(Refusal::Closed))
     }
 
     /// Returns `true` if a task may enter the queue now (claim T3).
@@ -362,7 +362,7 @@ impl Core {
                 Ok(Location::Queue { position })
             }
             // The pool was closed while the OS was asked for a thread.
-            None if self.is_closed() => Err(NotAccepted::Refused(Refusal::Closed)),
+            None if self.env.is_closed() => Err(NotAccepted::Refused(Refusal::Closed)),
             None => Err(NotAccepted::Refused(Refusal::SpawnFailed(error))),
         }
     }

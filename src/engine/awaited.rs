@@ -10,8 +10,7 @@
 
 use super::core::Core;
 use super::groups::submit_member;
-use super::request::{Extras, Location, SubmitOptions};
-use super::submit::submit_with;
+use super::request::{Extras, Location};
 use crate::error::{Panic, Refused, TaskError};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::deadline::Deadline;
@@ -19,16 +18,15 @@ use crate::parts::members::{Ended, Owner};
 use crate::sync::Arc;
 use crate::work::context::Ctx;
 use crate::work::job::{Captured, End, Job, NeverRan, Release};
-use crate::work::options::{Options, Times};
+use crate::work::options::Options;
 use std::task::Waker;
 
 pub(crate) type Outcome<R> = Result<R, TaskError>;
 
-/// The task of a handle. The node stores the task's times beside the closure, so the times need no
-/// allocation of their own.
+/// The task of a handle. Its node has the label, beside the closure.
 // SAFETY: as `Job` demands, the job may move to another thread and borrows nothing. `F` and `R` are
 // `Send` and `'static`, and so is the rest of the node.
-unsafe impl<F, R> Job for TaskSide<(Option<Times>, F), Outcome<R>>
+unsafe impl<F, R> Job for TaskSide<F, Outcome<R>>
 where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
@@ -38,13 +36,12 @@ where
     fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
         Options {
             label: self.node().label,
-            times: self.peek(|(times, _)| *times),
             ..stored
         }
     }
 
     fn run(mut self, ctx: &Ctx<'_>, end: End<'_>) {
-        let (_, f) = self.take();
+        let f = self.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
         // If `tell_slot` returns `true`, the handle cancelled the task before this worker wrote its
@@ -61,14 +58,9 @@ where
     }
 
     fn discard(mut self, why: NeverRan) -> Release {
-        let captured: Captured = Box::new(self.take().1);
-        let why = match why {
-            NeverRan::Expired => TaskError::Expired,
-            NeverRan::Cancelled => TaskError::Cancelled,
-            NeverRan::Discarded => TaskError::Discarded,
-        };
+        let captured: Captured = Box::new(self.take());
         Release {
-            caller: Some(self.end(Some(Err(why)))),
+            caller: Some(self.end(Some(Err(why())))),
             captured: Some(captured),
             ..Release::default()
         }
@@ -79,9 +71,9 @@ where
 pub(crate) struct Ticket<R> {
     side: HandleSide<Outcome<R>>,
     core: Arc<Core>,
-    location: Location,
-    /// Set by `detach`. The drop of the handle then does not cancel the task.
-    is_detached: bool,
+    /// The place where the task was put. `None` once the handle is detached, and so cannot cancel
+    /// the task.
+    location: Option<Location>,
 }
 
 /// Submits a closure as a task with a handle, in a group if `members` is given.
@@ -95,23 +87,14 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let (deadline, times) = extras.times(&core.env);
-    let (task, side) = pair(extras.label, (times, closure));
+    let (task, side) = pair(extras.label, closure);
     let rest = Extras {
-        when_full: extras.when_full,
-        ..Extras::NONE
+        label: None,
+        ..*extras
     };
-    let options = SubmitOptions {
-        deadline: Some(&deadline),
-        ..rest.plain()
-    };
-    let served = match members {
-        None => submit_with(core, (), task, options),
-        Some(members) => submit_member(core, members, task, options),
-    };
-    match served {
+    match submit_member(core, members, task, &rest) {
         Ok(location) => Ok(Ticket::new(side, core, location)),
-        Err((task, why)) => Err(Refused::new(task.give_back().1, why)),
+        Err((task, why)) => Err(Refused::new(task.give_back(), why)),
     }
 }
 
@@ -120,8 +103,7 @@ impl<R> Ticket<R> {
         Self {
             side,
             core: Arc::clone(core),
-            location,
-            is_detached: false,
+            location: Some(location),
         }
     }
 
@@ -137,8 +119,7 @@ impl<R> Ticket<R> {
     /// Returns the outcome if it is there. Otherwise stores the waker, which is called once the
     /// outcome is there.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Outcome<R>> {
-        let is_there = self.is_finished() || self.side.poll(waker);
-        is_there.then(|| self.take())
+        self.side.poll(waker).then(|| self.take())
     }
 
     /// Takes the outcome, which must be there.
@@ -149,32 +130,29 @@ impl<R> Ticket<R> {
     /// Cancels the task. If no worker has started it, takes it out of the queue or the mailbox, and
     /// discards it. Otherwise marks it as cancelled. Does nothing if the task has ended.
     pub(crate) fn cancel(&self) {
-        let node = self.side.node();
-        if node.has_outcome() {
+        let (node, core) = (self.side.node(), &self.core);
+        let Some(location) = self.location.filter(|_| !node.has_outcome()) else {
             return;
-        }
-        let core = &self.core;
-        if let Some(task) = core.withdraw(self.location, Core::count_unrun) {
-            return core.discard(vec![task], NeverRan::Cancelled);
+        };
+        if let Some(task) = core.withdraw(location, Core::count_unrun) {
+            return core.discard(vec![task], || TaskError::Cancelled);
         }
         if let Some(slot) = node.cancel() {
             let decision = &core.slots[slot].record.decision;
-            let _ = decision.leave(self.location.task_id(), 0);
+            let _ = decision.leave(location.task_id(), 0);
         }
     }
 
     /// Lets the task continue after the handle has been dropped.
     pub(crate) fn detach(&mut self) {
-        self.is_detached = true;
+        self.location = None;
     }
 }
 
 impl<R> Drop for Ticket<R> {
     fn drop(&mut self) {
-        if !self.is_detached {
-            // The stored waker must not be called after the handle is gone.
-            let _stored = self.side.retract();
-            self.cancel();
-        }
+        // The stored waker must not be called after the handle is gone.
+        let _stored = self.side.retract();
+        self.cancel();
     }
 }

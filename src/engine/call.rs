@@ -6,7 +6,7 @@
 
 use super::core::Core;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
-use crate::error::{DeadlineError, Panic, Refusal, Refused, Unrun};
+use crate::error::{DeadlineError, Panic, Refusal, Refused, TaskError, Unrun};
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::{is_queued, Shared, WaitNode, Waited};
 use crate::parts::deadline::{Deadline, Until};
@@ -15,7 +15,7 @@ use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
 use crate::work::job::{End, Job, NeverRan, Release, Task};
-use crate::work::observe::Submitted;
+use crate::work::observe::Moment;
 use crate::work::options::{Options, Times};
 use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
@@ -97,11 +97,11 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     /// either, because no worker has started it.
     fn discard(self, why: NeverRan) -> Release {
         let waiter = self.waiter;
-        let why = match why {
-            NeverRan::Expired => SubmitError::Expired,
+        let why = match why() {
+            TaskError::Expired => SubmitError::Expired,
             _ => SubmitError::Refused(Refusal::Closed),
         };
-        let task = Task::new(Submitted::default(), (), self);
+        let task = Task::new(Moment::default(), (), self);
         // SAFETY: the caller waits for `done`.
         let answered = unsafe {
             ((*waiter).more.1).with_mut(|place| *place = Some((task, why)));
@@ -188,7 +188,7 @@ fn erase<F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<R>, f: F) -> Task {
         has_options: waiter.node.label.is_some() || waiter.more.0.is_some(),
         f,
     };
-    Task::new(Submitted::now(env), (), job)
+    Task::new(Moment::now(env), (), job)
 }
 
 /// Returns the closure and the error of a task that did not run.

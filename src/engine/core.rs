@@ -8,7 +8,7 @@ use crate::parts::queue::Queue;
 use crate::parts::ring::Ring;
 use crate::parts::slot::Slot;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{thread_local, Arc, AtomicBool, AtomicU64, Condvar, Instant, Mutex};
+use crate::sync::{thread_local, AtomicBool, AtomicU64, Condvar, Instant, Mutex};
 use crate::work::env::Env;
 use crate::work::job::Task;
 use crate::work::record::Record;
@@ -33,11 +33,6 @@ pub(crate) struct Settings {
     pub(crate) track_ages: bool,
 }
 
-/// The main function of a worker's thread. Its second argument is the worker's slot. This is a
-/// function pointer so that `threads`, which starts workers, need not depend on `worker`, which
-/// uses `threads`.
-pub(crate) type Main = fn(&Arc<Core>, usize);
-
 /// The state that the registry's lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
@@ -49,7 +44,6 @@ pub(crate) struct Registry {
     /// The number of `live` workers that have been told to end or have found that they must.
     pub(crate) retiring: usize,
     pub(crate) spawned: u64,
-    pub(crate) retired: u64,
     pub(crate) peak: usize,
     /// The limit: how many workers there may be, from 1 to `max_workers`.
     pub(crate) limit: usize,
@@ -95,7 +89,6 @@ pub(crate) struct Core {
     pub(crate) env: Env,
     pub(crate) slots: Box<[Slot<Task, Record>]>,
     pub(crate) settings: Settings,
-    pub(crate) main: Main,
     /// Set if this process may use more than one core. Only then can spinning pay off.
     pub(crate) parallel: bool,
     /// Set if the pool's policy makes submissions wait for space. A submission's own `when_full`
@@ -138,7 +131,7 @@ thread_local! {
 }
 
 impl Core {
-    pub(crate) fn new(env: Env, settings: Settings, main: Main) -> Self {
+    pub(crate) fn new(env: Env, settings: Settings) -> Self {
         let max = settings.max_workers;
         let queue = (settings.queue_capacity > 0).then(|| Queue::new(settings.queue_capacity));
         let tracked = queue.as_ref().filter(|_| settings.track_ages);
@@ -147,12 +140,11 @@ impl Core {
             ages: tracked.map(Ages::new),
             slots: (0..max).map(|_| Slot::new(Record::new())).collect(),
             queue,
-            main,
             parallel: cores() > 1,
             blocks: settings.when_full.blocks(),
             ready: Ring::new(max, 0),
             free: Ring::new(max, max),
-            in_flight: InFlight::new(),
+            in_flight: InFlight::default(),
             line: Line::new(),
             benched: CachePadded::new(AtomicU64::new(0)),
             sweep_at: CachePadded::new(AtomicU64::new(0)),
@@ -167,11 +159,6 @@ impl Core {
             gave_up: AtomicBool::new(false),
             settings,
         }
-    }
-
-    #[inline]
-    pub(crate) fn is_closed(&self) -> bool {
-        self.env.is_closed()
     }
 
     /// Closes the pool. After several calls, the strictest mode applies. Returns `true` if queued

@@ -1,30 +1,32 @@
 //! Members of groups: how their tasks are submitted and counted, and how a group cancels them.
 
 use super::core::Core;
-use super::request::{Location, SubmitError, SubmitOptions};
+use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use super::submit::submit_with;
-use crate::error::Refusal;
+use crate::error::{Refusal, TaskError};
 use crate::parts::members::{Members, Owner, Pending};
 use crate::sync::Arc;
-use crate::work::job::{Job, NeverRan};
+use crate::work::job::Job;
 
-/// Submits a job as a member of a group. A refused job comes back with the reason.
+/// Submits a job as a member of a group, if one is given. A refused job comes back with the reason.
 pub(crate) fn submit_member<J: Job>(
     core: &Arc<Core>,
-    members: &Owner,
+    members: Option<&Owner>,
     job: J,
-    options: SubmitOptions<'_>,
+    extras: &Extras,
 ) -> Result<Location, (J, Refusal)> {
     let options = SubmitOptions {
-        members: Some(members),
-        ..options
+        members: members.map(|members| &**members),
+        ..extras.plain()
     };
-    let pending = match core.enter(Some(members)) {
+    let pending = match core.enter(members) {
         Ok(pending) => pending,
         Err(why) => return Err((job, why)),
     };
     let location = submit_with(core, pending, job, options)?;
-    core.member_accepted(members, location);
+    if let Some(members) = members {
+        core.member_accepted(members, location);
+    }
     Ok(location)
 }
 
@@ -96,6 +98,6 @@ impl Core {
             self.count_unrun(&task);
             taken.push(task);
         }
-        self.discard(taken, NeverRan::Cancelled);
+        self.discard(taken, || TaskError::Cancelled);
     }
 }

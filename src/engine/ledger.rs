@@ -42,7 +42,7 @@ impl Core {
         stats.workers = registry.live;
         stats.peak_workers = registry.peak;
         stats.spawned = registry.spawned;
-        stats.retired = registry.retired;
+        stats.retired = registry.spawned - registry.live as u64;
         drop(registry);
         stats.waiting = self.line.waiting() as usize;
         stats.spawn_failures = load(&counts.spawn_failures);

@@ -130,7 +130,9 @@ impl Core {
         let wanted = task.take().expect("a task to submit");
         let thread = Some(WakeUp::Thread(thread::current()));
         let ticket = self.join_line(wanted, options.members, submitted, thread);
-        match self.await_answer(ticket, options.earlier(block_until)) {
+        let own = options.deadline;
+        let until = own.map_or(block_until, |own| own.earlier(block_until));
+        match self.await_answer(ticket, until) {
             Ok(Ok(location)) => {
                 if let Location::Mailbox { slot, generation } = location {
                     self.set_affinity(slot, generation);

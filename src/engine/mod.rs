@@ -11,11 +11,10 @@
 //! | `limit` | How many workers may there be, and which workers exceed that number? |
 //! | `retirement` | Which idle workers are surplus? (The idle cleaner.) |
 //! | `shutdown` | How does a pool end? |
-//! | `discard` | What happens to queued tasks that are not to run? |
+//! | `discard` | How is an accepted task taken out or back? What happens to tasks that are not to run? |
 //! | `call` | How does the caller of `do_with_deadline` wait for its task? |
 //! | `awaited` | How does a handle wait for its task, or cancel it? |
 //! | `serving` | How does a future wait for space? |
-//! | `revoke` | How is an accepted task taken back? |
 //! | `groups` | What does a group add to a task? |
 //! | `ledger`, `counts` | What is counted, and when? |
 //! | `ages` | How old are the queued tasks? |
@@ -37,7 +36,6 @@ pub(crate) mod limit;
 mod line;
 pub(crate) mod request;
 pub(crate) mod retirement;
-pub(crate) mod revoke;
 pub(crate) mod saturation;
 pub(crate) mod serving;
 pub(crate) mod shutdown;

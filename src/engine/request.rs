@@ -88,15 +88,6 @@ impl Wanted {
         }
         Err((self.task.take().expect("a refused task stays"), why))
     }
-
-    /// Returns the task of a future that leaves the line, and takes the task out of its group.
-    pub(super) fn withdraw(mut self) -> Task {
-        if let Some(members) = &self.members {
-            // SAFETY: as in `refuse`.
-            unsafe { Pending::of(members) }.end(Ended::Refused);
-        }
-        self.task.take().expect("a task waits")
-    }
 }
 
 /// How a submission is made, and how long it may wait.
@@ -213,14 +204,6 @@ impl<'a> SubmitOptions<'a> {
             Some(_) => SubmitError::Expired,
             None => SubmitError::Refused(Refusal::Saturated),
         })
-    }
-
-    /// Returns the submission's deadline or `other`, whichever is earlier.
-    pub(crate) fn earlier<'d>(&self, other: &'d Deadline) -> &'d Deadline
-    where
-        'a: 'd,
-    {
-        self.deadline.map_or(other, |own| own.earlier(other))
     }
 
     /// If the submission has a node, stores the deadline there, where the task can read it. A

@@ -28,7 +28,7 @@ impl Core {
     fn is_cleaner_of_use(&self, registry: &Registry) -> bool {
         registry.live > self.settings.min_workers
             && self.settings.idle_timeout != Duration::MAX
-            && !self.is_closed()
+            && !self.env.is_closed()
     }
 
     /// Returns the time between two sweeps.
@@ -71,29 +71,27 @@ impl Core {
             .map(|_| at)
     }
 
-    /// Parks an idle worker until it is unparked or the next sweep is due. If a sweep is due
-    /// already, makes the sweep instead, and returns `true`. May also return spuriously.
+    /// Parks an idle worker until it is unparked or the next sweep is due, perhaps spuriously. If a
+    /// sweep is due already, makes the sweep instead, and returns `true`, unless another thread
+    /// sweeps or holds the registry's lock.
+    #[cold]
     pub(super) fn sleep_idle(&self) -> bool {
         // Relaxed: see `put_off`.
         let at = self.sweep_at.load(Ordering::Relaxed);
         if at == 0 {
             thread::park();
+            return false;
         }
-        at != 0 && self.sleep_until(at).is_some()
-    }
-
-    /// Makes the sweep if it is due, and returns `Some`. Otherwise sleeps until it is due, and
-    /// returns `None`. Also returns `None` if another thread sweeps or holds the registry's lock.
-    #[cold]
-    fn sleep_until(&self, at: u64) -> Option<()> {
         let left = at.saturating_sub(self.env.nanos_now());
         if left > 0 {
             #[cfg(not(lazypool_loom))]
             thread::park_timeout(Duration::from_nanos(left));
-            return None;
+            return false;
         }
         // If several workers wake up at the same time, one of them sweeps. The others sleep again.
-        let at = self.put_off(at, self.pause())?;
+        let Some(at) = self.put_off(at, self.pause()) else {
+            return false;
+        };
         let Some(mut registry) = try_lock(&self.registry) else {
             // The OS may have stopped the thread that holds the lock. If this worker waited for the
             // lock, it could not obey an order meanwhile. So it parks for a moment, then tries
@@ -101,14 +99,14 @@ impl Core {
             #[cfg(not(lazypool_loom))]
             thread::park_timeout(Duration::from_micros(50));
             self.put_off(at, Duration::ZERO);
-            return None;
+            return false;
         };
         let (start, pause) = (now(), self.pause());
         let due = self.sweep(&mut registry, start);
         self.end_sweeps(&registry);
         let next = due.map_or(pause, |due| due.saturating_duration_since(start));
         self.put_off(at, next.min(pause));
-        Some(())
+        true
     }
 
     /// Moves idle workers to the bench, and retires those that have been there for `idle_timeout`.
@@ -167,14 +165,8 @@ impl Core {
             return None;
         }
         let mut registry = lock(&self.registry);
-        let claimed = loop {
-            let Some(slot) = registry.bench.pop() else {
-                break None;
-            };
-            if let Some(claim) = self.slots[slot].claim_benched() {
-                break Some((slot, claim));
-            }
-        };
+        let claim = |slot: usize| Some((slot, self.slots[slot].claim_benched()?));
+        let claimed = std::iter::from_fn(|| registry.bench.pop()).find_map(claim);
         // ORDERING: P2: lowered after the worker was claimed.
         self.benched
             .swap(registry.bench.len() as u64, Ordering::SeqCst);

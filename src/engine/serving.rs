@@ -9,20 +9,11 @@ use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::members::{Owner, Pending};
 use crate::sync::Arc;
 use crate::work::job::Task;
-use crate::work::observe::Submitted;
+use crate::work::observe::Moment;
 use crate::work::options::Times;
 use std::task::{Poll, Waker};
 
-type Side<F, R> = TaskSide<(Option<Times>, F), Outcome<R>>;
 type Served<F, R> = Result<Ticket<R>, Refused<F>>;
-
-enum Stage<F, R> {
-    /// The future has not been polled yet.
-    New(F),
-    /// The task is in line, with this ticket.
-    InLine(u64, HandleSide<Outcome<R>>),
-    Done,
-}
 
 pub(crate) struct Serving<F, R>
 where
@@ -32,7 +23,10 @@ where
     core: Arc<Core>,
     members: Option<Owner>,
     extras: Extras,
-    stage: Stage<F, R>,
+    /// `None` once the future has been polled.
+    closure: Option<F>,
+    /// The task's ticket, and its handle's side, while the task is in line.
+    in_line: Option<(u64, HandleSide<Outcome<R>>)>,
 }
 
 impl<F, R> Serving<F, R>
@@ -50,18 +44,20 @@ where
             core: Arc::clone(core),
             members: members.cloned(),
             extras,
-            stage: Stage::New(closure),
+            closure: Some(closure),
+            in_line: None,
         }
     }
 
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
-        if let Stage::InLine(ticket, _) = self.stage {
-            return self.look(ticket, waker);
+        if let Some(closure) = self.closure.take() {
+            return self.start(closure, waker);
         }
-        match std::mem::replace(&mut self.stage, Stage::Done) {
-            Stage::New(closure) => self.start(closure, waker),
-            _ => panic!("`ServeAsync` was polled after it had returned `Ready`"),
-        }
+        assert!(
+            self.in_line.is_some(),
+            "`ServeAsync` was polled after it had returned `Ready`"
+        );
+        self.look(waker)
     }
 
     /// Puts the task in line and serves the line, which submits the task if there is space.
@@ -72,30 +68,27 @@ where
             Err(why) => return Poll::Ready(Err(Refused::new(closure, why))),
         };
         let (_, times) = self.extras.times(&core.env);
-        let (job, side) = pair(self.extras.label, (times, closure));
-        let submitted = Submitted::now(&core.env);
-        let task = Task::new(submitted, pending, job);
+        let (job, side) = pair(self.extras.label, closure);
+        let task = Task::new(Moment::now(&core.env), (times, pending), job);
         let submitted = core.submitted_at();
         let ticket = core.join_line(task, self.members.as_deref(), submitted, None);
         if !core.env.is_own_worker() {
-            self.stage = Stage::InLine(ticket, side);
-            return self.look(ticket, waker);
+            self.in_line = Some((ticket, side));
+            return self.look(waker);
         }
-        Poll::Ready(match core.leave_line(ticket) {
-            Ok(answer) => self.answered(answer, side),
-            Err(wanted) => self.answered(Err((wanted.withdraw(), Refusal::OnWorker)), side),
-        })
+        let answer = core.leave_line(ticket);
+        let answer = answer.unwrap_or_else(|mut wanted| wanted.refuse(Refusal::OnWorker));
+        Poll::Ready(self.answered(answer, side))
     }
 
-    /// Fetches the answer. If there is none yet, stores the waker. If the clone of the waker
-    /// panics, the task stays in line.
-    fn look(&mut self, ticket: u64, waker: &Waker) -> Poll<Served<F, R>> {
-        let Some(answer) = self.core.line.fetch(ticket, Some(waker)) else {
+    /// Fetches the answer of a task in line. If there is none yet, stores the waker. If the clone
+    /// of the waker panics, the task stays in line.
+    fn look(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
+        let fetch = |(ticket, _): &mut (u64, _)| self.core.line.fetch(*ticket, Some(waker));
+        let Some(answer) = self.in_line.as_mut().and_then(fetch) else {
             return Poll::Pending;
         };
-        let Stage::InLine(_, side) = std::mem::replace(&mut self.stage, Stage::Done) else {
-            unreachable!("its task is in line");
-        };
+        let (_, side) = self.in_line.take().expect("it has an answer");
         Poll::Ready(self.answered(answer, side))
     }
 
@@ -114,8 +107,10 @@ where
     fn take_apart(&self, task: Task) -> F {
         // SAFETY: the line gives back only the task that `start` put into it, and `start` made that
         // task from these types.
-        let (_, job) = unsafe { task.into_parts::<Option<Pending>, Side<F, R>>() };
-        job.give_back().1
+        let (_, job) = unsafe {
+            task.into_parts::<(Option<Times>, Option<Pending>), TaskSide<F, Outcome<R>>>()
+        };
+        job.give_back()
     }
 }
 
@@ -126,15 +121,16 @@ where
 {
     /// Leaves the line. If the task has been accepted, cancels it, as a drop of its handle does.
     fn drop(&mut self) {
-        let Stage::InLine(ticket, side) = std::mem::replace(&mut self.stage, Stage::Done) else {
+        let Some((ticket, side)) = self.in_line.take() else {
             return;
         };
-        let task = match self.core.leave_line(ticket) {
-            Ok(Ok(location)) => return drop(Ticket::new(side, &self.core, location)),
-            Ok(Err((task, _))) => task,
-            Err(wanted) => wanted.withdraw(),
-        };
-        drop(side);
-        drop(self.take_apart(task));
+        let answer = self.core.leave_line(ticket);
+        match answer.unwrap_or_else(|mut wanted| wanted.refuse(Refusal::Cancelled)) {
+            Ok(location) => drop(Ticket::new(side, &self.core, location)),
+            Err((task, _)) => {
+                drop(side);
+                drop(self.take_apart(task));
+            }
+        }
     }
 }

@@ -7,10 +7,11 @@
 
 use super::core::{Core, Registry};
 use super::threads::NotSpawned;
+use crate::error::TaskError;
 use crate::parts::deadline::Deadline;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
-use crate::work::job::{NeverRan, Task};
+use crate::work::job::Task;
 use crate::work::observe;
 use crate::work::record::Tally;
 use crate::work::thread::join;
@@ -55,7 +56,7 @@ pub(crate) fn shutdown(
         Vec::new()
     };
     core.retire_idle();
-    core.discard(queued, NeverRan::Discarded);
+    core.discard(queued, || TaskError::Discarded);
     if core.env.is_forked() {
         // The drop of a capture has forked, and this is the child.
         return forked(core);
@@ -133,13 +134,10 @@ impl Core {
     /// Takes out and counts all queued tasks that a shutdown may discard.
     fn take_out(&self) -> Vec<Task> {
         let mut taken = Vec::new();
-        let Some(queue) = &self.queue else {
-            return taken;
-        };
-        let mut from = queue.first();
-        while let Some(task) = queue.take_wanted(&mut from, |task| !task.must_run()) {
-            self.counts.discard();
-            taken.push(task);
+        if let Some(queue) = &self.queue {
+            let take = |position| queue.take_if(position, |task| !task.must_run());
+            let tasks = queue.positions().filter_map(take);
+            taken.extend(tasks.inspect(|_| self.counts.discard()));
         }
         // ORDERING: L1: the discards of this call come before its report.
         (self.counts.shut_out).fetch_add(taken.len() as u64, Ordering::SeqCst);

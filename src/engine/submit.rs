@@ -6,7 +6,7 @@ use crate::error::Refusal;
 use crate::parts::members::Ended;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
-use crate::work::observe::Submitted;
+use crate::work::observe::Moment;
 use crate::work::options::Stored;
 
 /// The place where the task was put, or the refused job with the reason. The options that were
@@ -24,7 +24,7 @@ pub(crate) fn submit<S: Stored, J: Job>(
     job: J,
     accept: impl FnOnce(&mut Option<Task>) -> Result<Location, SubmitError>,
 ) -> SubmitResult<J> {
-    let mut task = Some(Task::new(Submitted::now(&core.env), stored, job));
+    let mut task = Some(Task::new(Moment::now(&core.env), stored, job));
     accept(&mut task).map_err(|why| {
         let task = task.expect("what is refused stays");
         // SAFETY: the task was made above, of these types.
@@ -65,9 +65,8 @@ fn submit_wrapped<S: Stored, J: Job>(
     };
     let accept = |task: &mut Option<Task>| core.submit(task, &options);
     match (extras.label, times) {
-        (None, None) => submit(core, stored, job, accept),
         (Some(label), None) => submit(core, (label, stored), job, accept),
-        (None, Some(times)) => submit(core, (times, stored), job, accept),
-        (Some(label), Some(times)) => submit(core, (label, (times, stored)), job, accept),
+        (None, times) => submit(core, (times, stored), job, accept),
+        (Some(label), times) => submit(core, (label, (times, stored)), job, accept),
     }
 }

@@ -12,6 +12,7 @@
 
 use super::core::{Core, Registry, WorkerEntry};
 use super::request::Location;
+use super::worker;
 use crate::parts::backoff::Backoff;
 use crate::parts::in_flight::{Seen, NOTIFIED, RETURNING};
 use crate::parts::slot::{Claim, Slot};
@@ -119,7 +120,7 @@ impl Core {
         }
         let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
-        let main = move || (core.main)(&core, slot);
+        let main = move || worker::main(&core, slot);
         let ended = Arc::clone(&self.ended);
         match start(name, self.settings.stack_size, ended, main) {
             Ok(thread) => {
@@ -141,7 +142,7 @@ impl Core {
     /// same in a closed pool, unless the worker is started for the queue and a task is queued.
     fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotSpawned> {
         let mut registry = lock(&self.registry);
-        let is_of_use = !self.is_closed() || !has_task && !self.nothing_queued();
+        let is_of_use = !self.env.is_closed() || !has_task && !self.nothing_queued();
         if !is_of_use || self.slots_to_withhold(&registry) > 0 {
             self.put_back(&mut registry, slot);
             drop(registry);

@@ -52,7 +52,7 @@ impl Core {
     /// after the limit was raised.
     ///
     /// # Why this does not recurse without bound
-    /// The calls form a cycle: `notify_another`, `start_searcher`, [`Core::spawn_searcher`],
+    /// The calls form a cycle: `notify_another`, [`Core::spawn_searcher`],
     /// [`Core::start_no_searcher`], `notify_another`. Another round follows only after
     /// `NotSpawned::NotNeeded`, and only if a task is queued, no worker is idle or counted, and a
     /// slot is free. There are three ways to get `NotSpawned::NotNeeded`:
@@ -78,8 +78,21 @@ impl Core {
     /// workers.
     #[cold]
     pub(super) fn notify_unless(self: &Arc<Self>, enough: fn(Seen) -> bool) {
-        if !self.notify_idle(enough) {
-            self.start_searcher();
+        if self.notify_idle(enough) {
+            return;
+        }
+        // No worker is idle. This thread starts one, unless a worker searches already, nothing is
+        // queued, or no slot is free. It ignores busy workers and workers that are ending. A busy
+        // worker looks at the queue when its task has ended. A worker that is ending looks once its
+        // slot is free. If the OS refuses a thread, a living worker takes the task after its own
+        // task. Such a worker exists, because tasks are queued only while a worker lives (A1).
+        //
+        // The counts are read before the queue. In the other order, a counted worker could take the
+        // last task and leave the count between the two readings. A thread would then be started
+        // for nothing.
+        let searching = self.in_flight.see().is_any_searching();
+        if !searching && !self.nothing_queued() && !self.free.is_empty() {
+            let _ = self.spawn_searcher();
         }
     }
 
@@ -109,25 +122,6 @@ impl Core {
                 return true;
             }
             self.in_flight.sub(NOTIFIED);
-        }
-    }
-
-    /// Starts a worker for the queue, unless a worker searches already, nothing is queued, or no
-    /// slot is free.
-    ///
-    /// This check ignores busy workers and workers that are ending. A busy worker looks at the
-    /// queue when its task has ended. A worker that is ending looks once its slot is free. If the
-    /// OS refuses a thread, a living worker takes the task after its own task. Such a worker
-    /// exists, because tasks are queued only while a worker lives (A1).
-    fn start_searcher(self: &Arc<Self>) {
-        // The counts are read before the queue. In the other order, a counted worker could take the
-        // last task and leave the count between the two readings. A thread would then be started
-        // for nothing.
-        if self.in_flight.see().is_any_searching() || self.nothing_queued() {
-            return;
-        }
-        if !self.free.is_empty() {
-            let _ = self.spawn_searcher();
         }
     }
 }

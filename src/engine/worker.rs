@@ -45,8 +45,7 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
         core.notify_another();
     };
     let ctx = Ctx::new(&core.env, &it.record, slot, &help_others);
-    let _entered = ctx.enter();
-    Worker {
+    let worker = Worker {
         core,
         slot,
         it,
@@ -54,8 +53,8 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
         spin: AdaptiveSpin::new(core.parallel),
         watches: Cell::new(false),
         searches_next: Cell::new(false),
-    }
-    .live();
+    };
+    ctx.during(|| worker.live());
 }
 
 struct Worker<'a> {
@@ -71,15 +70,9 @@ struct Worker<'a> {
     searches_next: Cell<bool>,
 }
 
-/// The next step of a worker without a task.
-enum Next {
-    /// The worker has been given an order.
-    Ordered(Order<Task>),
-    /// The worker is `Searching`. It checks whether it has to end, then looks at the queue.
-    Search,
-    /// The worker is `Retiring` by its own decision.
-    End,
-}
+/// The next step of a worker without a task: an order of another thread or of its own. `Search`
+/// means that the worker is `Searching` and counts as awake, and `Retire` that it is `Retiring`.
+type Next = Order<Task>;
 
 impl Worker<'_> {
     /// Obeys orders until the worker ends.
@@ -91,15 +84,11 @@ impl Worker<'_> {
         loop {
             next = match next {
                 Next::Search => self.search(),
-                Next::Ordered(Order::Run { task, generation }) => {
+                Next::Run { task, generation } => {
                     let watch = self.core.queue.is_some() && !task.is_awaited();
                     self.work(&mut Some(task), mailbox_id(generation), watch)
                 }
-                Next::Ordered(Order::Search) => {
-                    self.acknowledge_notification();
-                    self.search()
-                }
-                Next::Ordered(Order::Retire) | Next::End => {
+                Next::Retire => {
                     if self.end() {
                         return;
                     }
@@ -303,7 +292,7 @@ impl Worker<'_> {
         let mut backoff = Backoff::default();
         loop {
             if self.core.env.is_closed_or_over_limit() && self.ends_by_itself() {
-                return Next::End;
+                return Next::Retire;
             }
             let popped = match &self.core.queue {
                 Some(queue) if self.core.env.is_discarding() => {
@@ -380,7 +369,10 @@ impl Worker<'_> {
         // SAFETY: this thread is the slot's worker. It has no task, because it is new or has
         // published that it is idle.
         if let Some(order) = unsafe { self.it.poll_order() } {
-            return Some(Next::Ordered(order));
+            if matches!(order, Next::Search) {
+                self.acknowledge_notification();
+            }
+            return Some(order);
         }
         let queue = self.core.queue.as_ref().filter(|_| self.watches.get());
         let is_there = queue.is_some_and(|queue| queue.is_filled_after(lead));
@@ -394,7 +386,7 @@ impl Worker<'_> {
     /// the flag. So that thread finds this worker idle, or this worker sees the flag (P3).
     fn has_reason_to_end(&self) -> bool {
         let registry = lock(&self.core.registry);
-        self.core.is_closed() || self.core.is_self_surplus(&registry)
+        self.core.env.is_closed() || self.core.is_self_surplus(&registry)
     }
 
     /// Begins this worker's end if it is surplus, or if the pool is closed and nothing is queued.
@@ -402,7 +394,7 @@ impl Worker<'_> {
     fn ends_by_itself(&self) -> bool {
         let core = self.core;
         let mut registry = lock(&core.registry);
-        let is_over = core.is_closed() && core.nothing_queued();
+        let is_over = core.env.is_closed() && core.nothing_queued();
         let ends = is_over || core.is_self_surplus(&registry);
         if ends {
             registry.retiring += 1;
@@ -456,7 +448,7 @@ impl Worker<'_> {
         let core = self.core;
         let is_missed = registry.live - registry.retiring < core.settings.min_workers;
         !core.is_surplus(registry, registry.retiring - 1)
-            && (is_missed && !core.is_closed() || !core.nothing_queued())
+            && (is_missed && !core.env.is_closed() || !core.nothing_queued())
     }
 
     /// Makes the worker `Searching` and awake again, instead of ending it.
@@ -479,7 +471,6 @@ impl Worker<'_> {
         }
         registry.live -= 1;
         registry.retiring -= 1;
-        registry.retired += 1;
         let own = registry.workers[self.slot].take().map(|own| own.thread);
         lock(&core.ended).extend(own);
         // SAFETY: this thread is the slot's worker, `Retiring`, and touches nothing of the slot

@@ -111,7 +111,7 @@ impl Decision {
     /// Returns the decision of a worker that has not had a task.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Self(completion::Decision::new())
+        Self(completion::Decision::default())
     }
 
     /// Starts the task, as its worker does. The caller of a queued task learns the worker's slot.

@@ -106,7 +106,7 @@ impl Starts {
 /// Returns `true` if a worker is idle and a submission can find it. Returns `false` if the pool is
 /// closed, or if there are surplus workers, because the idle workers may be the surplus ones.
 fn is_any_idle(core: &Core) -> bool {
-    if core.is_closed() || core.env.is_over() {
+    if core.env.is_closed() || core.env.is_over() {
         return false;
     }
     // The ring's length may be too small by one, because an entry can be popped before its push has
@@ -201,8 +201,9 @@ pub fn is_quiet(pool: &Pool) -> bool {
         let rests = |state| state == State::Free || state == State::Idle;
         let words: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
         let registry = crate::sync::lock(&core.registry);
-        let is_settled = registry.retired == 0 && core.sweep_at.load(Ordering::SeqCst) == 0;
-        let quiet = (is_settled && !core.is_closed())
+        let is_settled =
+            registry.spawned == registry.live as u64 && core.sweep_at.load(Ordering::SeqCst) == 0;
+        let quiet = (is_settled && !core.env.is_closed())
             && (words.iter()).all(|w| rests(w.state()) && w.is_idle() == w.is_parked());
         if quiet {
             assert_eq!(core.in_flight.figures(), [0, 0, 0], "{words:?}");

@@ -109,8 +109,8 @@ impl Queue {
 
     /// Takes the oldest task of the group out of the queue.
     pub fn take_of_group(&self, group: usize) -> Option<usize> {
-        let taken = (self.0).take_wanted(&mut self.0.first(), |task| task.group == group);
-        taken.map(|task| task.name)
+        let take = |position| self.0.take_if(position, |task| task.group == group);
+        self.0.positions().find_map(take).map(|task| task.name)
     }
 
     /// Stores the state of a queued task's cell once more, with a `SeqCst` store. loom orders a

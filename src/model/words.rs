@@ -10,7 +10,7 @@ impl Counts {
     /// Returns counts that are all zero.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Self(InFlight::new())
+        Self(InFlight::default())
     }
 
     /// Counts a worker that is told to look at the queue.

@@ -25,9 +25,13 @@ impl Until {
     }
 }
 
+/// A limit above 292 years counts as no limit. On every platform, the sum of the current time and a
+/// shorter limit can be represented.
+pub(crate) const LONGEST: Duration = Duration::from_nanos(u64::MAX / 2);
+
 #[cfg(not(lazypool_loom))]
 mod imp {
-    use super::{now, thread, Instant, Until};
+    use super::{now, thread, Instant, Until, LONGEST};
     use std::cell::Cell;
     use std::time::Duration;
 
@@ -37,17 +41,13 @@ mod imp {
     #[derive(Debug)]
     pub(crate) struct Deadline(Cell<Option<Until>>);
 
-    /// A limit above 292 years counts as no limit. On every platform, the sum of the current time
-    /// and a shorter limit can be represented.
-    const LONGEST: Duration = Duration::from_nanos(u64::MAX / 2);
-
     impl Deadline {
         pub(crate) const fn never() -> Self {
             Self(Cell::new(None))
         }
 
         /// Creates a deadline. Decides here, once, whether it is so far away that it counts as no
-        /// deadline. So `is_never` returns the same before and after a limit becomes an instant.
+        /// deadline.
         #[inline]
         pub(crate) fn new(until: Until) -> Self {
             Self(Cell::new((until.left() <= LONGEST).then_some(until)))
@@ -58,10 +58,6 @@ mod imp {
             let deadline = Self::new(Until::After(limit));
             deadline.instant();
             deadline
-        }
-
-        pub(crate) fn is_never(&self) -> bool {
-            self.0.get().is_none()
         }
 
         /// Returns the instant of the deadline, or `None` if there is none.
@@ -121,10 +117,6 @@ mod imp {
                 return Self(Some(Arc::new(AtomicBool::new(true))));
             }
             Self::new(Until::After(limit))
-        }
-
-        pub(crate) fn is_never(&self) -> bool {
-            self.0.is_none()
         }
 
         /// Returns an arbitrary instant if there is a deadline. Models do not depend on its value.

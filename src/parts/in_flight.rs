@@ -25,7 +25,7 @@ pub(crate) const RETURNING: Count = Count(1 << 40);
 /// stays below 2^20 unless more than 900,000 threads notify at the same time.
 const FIELD: u64 = (1 << 20) - 1;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct InFlight(CachePadded<AtomicU64>);
 
 /// One reading of all three counts.
@@ -57,10 +57,6 @@ impl Seen {
 }
 
 impl InFlight {
-    pub(crate) fn new() -> Self {
-        Self(CachePadded::new(AtomicU64::new(0)))
-    }
-
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn add(&self, count: Count) {
         // ORDERING: P1, P2: raised before the worker or its slot takes its next step.
@@ -112,7 +108,7 @@ mod tests {
 
     #[test]
     fn counts_do_not_mix() {
-        let counts = InFlight::new();
+        let counts = InFlight::default();
         assert!(counts.see().is_zero());
         for (count, awake, searching) in [
             (AWAKE, true, true),

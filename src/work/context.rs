@@ -6,9 +6,9 @@
 use crate::error::TaskPanic;
 use crate::parts::completion::{Remains, WaitNode};
 use crate::parts::stretch::Stretch;
-use crate::sync::{catch_unwind, fork, now, thread, thread_local, Instant, Ordering};
+use crate::sync::{catch_unwind, exposed, fork, now, thread, thread_local, Instant, Ordering};
 use crate::work::env::{Around, Env, NEVER};
-use crate::work::observe::{self, Submitted, Watch};
+use crate::work::observe::{self, Moment};
 use crate::work::options::Options;
 use crate::work::panics::{has_panicked, wake_and_drop, Payload};
 use crate::work::record::Record;
@@ -48,7 +48,7 @@ pub(crate) struct Ctx<'a> {
     pub(crate) runs_idle: Cell<bool>,
     pub(crate) stretch: Stretch,
     /// The time at which the task about to run was submitted.
-    pub(crate) submitted: Cell<Submitted>,
+    pub(crate) submitted: Cell<Moment>,
 }
 
 thread_local! {
@@ -59,8 +59,8 @@ thread_local! {
 /// Calls `f` with the context of this thread, if it is a worker.
 pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Ctx<'_>>) -> R) -> R {
     let current = CURRENT.try_with(Cell::get).unwrap_or(std::ptr::null());
-    // SAFETY: the pointer is not null only between `Ctx::enter` and its guard's drop. Both are on
-    // this thread, and the context is borrowed for that time. `f` cannot keep the reference.
+    // SAFETY: the pointer is not null only during `Ctx::during` on this thread, which borrows the
+    // context. `f` cannot keep the reference.
     f(unsafe { current.as_ref() })
 }
 
@@ -70,16 +70,6 @@ pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Ctx<'_>>) -> R) -> R {
 #[cold]
 pub(crate) fn runs_idle() -> bool {
     with_current(|ctx| ctx.is_some_and(|ctx| ctx.runs_idle.get()))
-}
-
-/// Clears the thread's context when the worker returns or unwinds.
-#[derive(Debug)]
-pub(crate) struct Entered<'a>(std::marker::PhantomData<&'a ()>);
-
-impl Drop for Entered<'_> {
-    fn drop(&mut self) {
-        CURRENT.with(|c| c.set(std::ptr::null()));
-    }
 }
 
 impl<'a> Ctx<'a> {
@@ -105,10 +95,12 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Makes this the thread's context until the guard is dropped.
-    pub(crate) fn enter(&self) -> Entered<'_> {
+    /// Calls `f`, which is the whole life of the worker. Meanwhile this is the thread's context.
+    pub(crate) fn during(&self, f: impl FnOnce()) {
         CURRENT.with(|c| c.set(std::ptr::from_ref(self).cast()));
-        Entered(std::marker::PhantomData)
+        // Destructors that ran after an unwind would find a context that is gone.
+        exposed(f);
+        CURRENT.with(|c| c.set(std::ptr::null()));
     }
 
     /// Publishes the options of the task about to run. Returns `false` if it is too late to start
@@ -295,12 +287,12 @@ impl<'a> Ctx<'a> {
         if self.stretch.is_time_to_look() {
             self.yield_if_due();
         }
-        let watch = Watch::begin(self.submitted.take(), self.env);
+        let (submitted, started) = (self.submitted.take(), Moment::now(self.env));
         let result = match &self.env.hooks.around {
             None => catch_unwind(AssertUnwindSafe(f)),
             Some(around) => self.call_around(around, f),
         };
-        watch.end(self.env, self.label());
+        observe::task_ended(self.env, self.label(), submitted, started);
         if let Err(payload) = &result {
             self.report(payload);
         }

@@ -5,11 +5,12 @@
 //! a pointer to the job in a box. A slot or a queue cell has an 8-byte word before the task, and so
 //! fills one cache line.
 
+use crate::error::TaskError;
 use crate::parts::completion::{Answered, Remains};
 use crate::parts::members::{Ended, Pending};
 use crate::work::context::Ctx;
 use crate::work::env::NEVER;
-use crate::work::observe::Submitted;
+use crate::work::observe::Moment;
 use crate::work::options::{Options, Stored, Times};
 use crate::work::panics::{drop_contained, has_panicked};
 use std::any::Any;
@@ -24,16 +25,8 @@ pub(crate) const INLINE: usize = 48;
 /// how the task ended: `Discarded` means that it was too late to start the task.
 pub(crate) type End<'a> = &'a mut dyn FnMut(Ended);
 
-/// The reason why an accepted task never runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NeverRan {
-    /// Too little time was left until its deadline when its turn came.
-    Expired,
-    /// Its handle or its group cancelled it.
-    Cancelled,
-    /// A shutdown discarded it.
-    Discarded,
-}
+/// Makes the error that says why an accepted task never runs: any but `Panicked`.
+pub(crate) type NeverRan = fn() -> TaskError;
 
 /// The captures of a discarded closure, which are still to be dropped.
 pub(crate) type Captured = Box<dyn Any + Send>;
@@ -95,7 +88,7 @@ pub(crate) unsafe trait Job: Sized {
 
 /// The contents of a task: a job, its options, and the time of its submission.
 struct Contents<S, J> {
-    submitted: Submitted,
+    submitted: Moment,
     stored: S,
     job: J,
 }
@@ -150,7 +143,7 @@ impl<S: Stored, J: Job> Contents<S, J> {
             // captures of an awaited task are not dropped here, but go back to its caller.)
             ctx.run_deferred();
         }
-        let mut release = self.discard(NeverRan::Expired);
+        let mut release = self.discard(|| TaskError::Expired);
         drop_contained(release.captured.take());
         end(Ended::Discarded);
         ctx.defer_wake(release.tell_ended().0);
@@ -252,7 +245,7 @@ unsafe impl Send for Task {}
 impl Task {
     /// Makes a task of a job, its options and the time of its submission. Their types are erased.
     #[inline]
-    pub(crate) fn new<S: Stored, J: Job>(submitted: Submitted, stored: S, job: J) -> Self {
+    pub(crate) fn new<S: Stored, J: Job>(submitted: Moment, stored: S, job: J) -> Self {
         let contents = Contents {
             submitted,
             stored,
@@ -350,7 +343,7 @@ mod tests {
         back(f)();
 
         fn back<F: FnOnce() + Send + 'static>(f: F) -> F {
-            let task = Task::new(Submitted::default(), (), f);
+            let task = Task::new(Moment::default(), (), f);
             // SAFETY: the task was made from a closure of this type.
             unsafe { task.into_parts::<(), F>() }.1
         }
@@ -373,7 +366,7 @@ mod tests {
         fn fits<F: FnOnce() + Send + 'static>(_: &F) -> bool {
             Contents::<(), F>::FITS
         }
-        const ROOM: usize = INLINE - size_of::<Submitted>();
+        const ROOM: usize = INLINE - size_of::<Moment>();
         let (full, over) = ([0_u8; ROOM], [0_u8; ROOM + 1]);
         let wide = Wide(0);
         assert!(fits(&|| ()));

@@ -15,14 +15,14 @@ use crate::stats::WorkerSnapshot;
 use crate::work::env::Env;
 use std::io;
 
-/// The time at which a task was submitted, as returned by [`Env::nanos`]. Empty without `metrics`.
+/// The time of a step of a task, as returned by [`Env::nanos`]. Empty without `metrics`.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Submitted {
+pub(crate) struct Moment {
     #[cfg(feature = "metrics")]
     at: u64,
 }
 
-impl Submitted {
+impl Moment {
     #[inline]
     pub(crate) fn now(env: &Env) -> Self {
         Self {
@@ -32,30 +32,18 @@ impl Submitted {
     }
 }
 
-/// Measures the time that a task takes.
-pub(crate) struct Watch {
+/// Records a task, whose code has returned or panicked.
+#[inline(always)]
+pub(crate) fn task_ended(
+    env: &Env,
+    label: Option<&'static str>,
+    submitted: Moment,
+    started: Moment,
+) {
     #[cfg(feature = "metrics")]
-    times: [u64; 2],
-}
-
-impl Watch {
-    #[inline(always)]
-    pub(crate) fn begin(submitted: Submitted, env: &Env) -> Self {
-        Self {
-            #[cfg(feature = "metrics")]
-            times: [submitted.at, env.nanos_now()],
-        }
-    }
-
-    /// Records the task, whose code has returned or panicked.
-    #[inline(always)]
-    pub(crate) fn end(self, env: &Env, label: Option<&'static str>) {
-        #[cfg(feature = "metrics")]
-        {
-            let [submitted, started] = self.times;
-            let times = [submitted, started, env.nanos_now()];
-            env.hook(|| env.series.record(&env.name, label, times));
-        }
+    {
+        let times = [submitted.at, started.at, env.nanos_now()];
+        env.hook(|| env.series.record(&env.name, label, times));
     }
 }
 

@@ -1,9 +1,10 @@
 //! The options of a task: its label, its times, its group. A task stores only the options that it
 //! has, and pays nothing for the others.
 
-use crate::parts::deadline::{Deadline, Until};
+use crate::parts::deadline::LONGEST;
 use crate::parts::members::{Members, Pending};
 use crate::work::env::{Env, NEVER};
+use std::num::NonZero;
 use std::time::Duration;
 
 /// The options of a task, read from where they are stored.
@@ -62,10 +63,10 @@ impl<S: Stored> Stored for (&'static str, S) {
     }
 }
 
-impl<S: Stored> Stored for (Times, S) {
+impl<S: Stored> Stored for (Option<Times>, S) {
     fn options(&self) -> Options<'_> {
         Options {
-            times: Some(self.0),
+            times: self.0,
             ..self.1.options()
         }
     }
@@ -80,8 +81,9 @@ impl<S: Stored> Stored for (Times, S) {
 pub(crate) struct Times {
     /// The last moment at which the task may start, as returned by [`Env::nanos`].
     start_by: u64,
-    /// The task's own deadline, as returned by [`Env::nanos`].
-    due: u64,
+    /// The task's own deadline, as returned by [`Env::nanos`], which never returns zero. So an
+    /// `Option<Times>` takes no more space than a `Times`.
+    due: NonZero<u64>,
     /// The time that the task may take from its start.
     run_limit: u64,
 }
@@ -98,29 +100,28 @@ impl Times {
         run_limit: Duration,
     ) -> Option<Self> {
         let nanos = |limit: Duration| u64::try_from(limit.as_nanos()).unwrap_or(NEVER);
-        // A limit of more than 292 years counts as no limit, as it does for a deadline.
-        let has_limit = !Deadline::new(Until::After(run_limit)).is_never();
+        let has_limit = run_limit <= LONGEST;
         (before != NEVER || has_limit).then(|| Self {
             start_by: match before {
                 NEVER => NEVER,
                 // At the deadline itself it is too late, even if `min_remaining` is zero.
                 before => before.saturating_sub(nanos(min_remaining).max(1)),
             },
-            due,
+            due: NonZero::new(due).expect("an instant after the epoch"),
             run_limit: if has_limit { nanos(run_limit) } else { NEVER },
         })
     }
 
     /// Returns the task's own deadline in the form that [`Env::nanos`] returns.
     pub(crate) fn due(self) -> u64 {
-        self.due
+        self.due.get()
     }
 
     /// Returns the deadline of a task that starts now, or `None` if it is too late to start the
     /// task.
     pub(crate) fn start(self, env: &Env) -> Option<u64> {
         let now = env.nanos_now();
-        (now <= self.start_by).then(|| self.due.min(now.saturating_add(self.run_limit)))
+        (now <= self.start_by).then(|| self.due().min(now.saturating_add(self.run_limit)))
     }
 }
 

@@ -83,7 +83,7 @@ impl Tally {
 impl Record {
     pub(crate) fn new() -> Self {
         Self {
-            decision: Decision::new(),
+            decision: Decision::default(),
             ended: Default::default(),
             taken: AtomicU64::new(0),
             about: Mutex::default(),

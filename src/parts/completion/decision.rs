@@ -44,7 +44,7 @@ pub(crate) fn is_queued(task_id: u64) -> bool {
 
 /// The decision about the running task. It is a part of a worker's slot. It has the word, and the
 /// deadline at which the task's caller left.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Decision {
     word: AtomicU64,
     left_at: AtomicU64,
@@ -55,13 +55,6 @@ const fn word(task_id: u64, state: DecisionState) -> u64 {
 }
 
 impl Decision {
-    pub(crate) fn new() -> Self {
-        Self {
-            word: AtomicU64::new(0),
-            left_at: AtomicU64::new(0),
-        }
-    }
-
     /// Returns `true` if the running task's caller has left, or its handle has cancelled the task.
     pub(crate) fn is_abandoned(&self) -> bool {
         // ORDERING: C2: acquires the deadline. A reader that misses the step finds it the next

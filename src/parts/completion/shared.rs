@@ -107,13 +107,6 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
         node
     }
 
-    /// Calls `look` with the closure. Panics if the closure has been taken.
-    pub(crate) fn peek<T>(&self, look: impl FnOnce(&F) -> T) -> T {
-        // SAFETY: only this side touches the closure.
-        let closure = (self.shared().more).with(|closure| unsafe { (*closure).as_ref() });
-        look(closure.expect("a look before the start"))
-    }
-
     /// Takes the closure. Panics if it has been taken.
     pub(crate) fn take(&mut self) -> F {
         // SAFETY: only this side touches the closure.

@@ -26,7 +26,7 @@ fn ids_name_one_task_each() {
 
 #[test]
 fn a_started_task_is_its_workers_or_its_callers() {
-    let it = Decision::new();
+    let it = Decision::default();
     let other = mailbox_id(6);
     let ids = [mailbox_id(5), queue_id(40), queue_id(48)];
     for task_id in ids.into_iter().chain([mailbox_id(u64::MAX >> 6)]) {
@@ -50,7 +50,7 @@ fn a_started_task_is_its_workers_or_its_callers() {
 
 #[test]
 fn a_task_reads_its_deadline_and_its_caller_may_still_leave() {
-    let it = Decision::new();
+    let it = Decision::default();
     let node = WaitNode::new(None);
     node.set_deadline(70);
     for task_id in [mailbox_id(5), queue_id(40)] {
@@ -74,11 +74,11 @@ fn a_limit_beyond_the_clock_is_none_from_the_start() {
         Duration::from_secs(1 << 40),
     ] {
         let deadline = Deadline::new(Until::After(limit));
-        assert!(deadline.is_never(), "{limit:?}");
-        assert_eq!(deadline.instant(), None);
+        assert_eq!(deadline.instant(), None, "{limit:?}");
     }
     let far = Deadline::new(Until::After(Duration::from_secs(250 * 365 * 24 * 60 * 60)));
-    assert!(!far.is_never() && far.instant().is_some() && !far.is_never());
+    let at = far.instant();
+    assert!(at.is_some() && far.instant() == at);
 }
 
 /// A wait that was told to park stores its wake-up before it checks the deadline. So `release`
@@ -231,7 +231,7 @@ fn a_handle_keeps_the_last_waker_and_takes_the_outcome_once() {
 
 #[test]
 fn a_cancel_is_found_by_the_side_that_comes_second() {
-    let it = Decision::new();
+    let it = Decision::default();
     let id = mailbox_id(3);
     let (task, handle) = pair::<_, ()>(None, ());
     let node = handle.node();

@@ -424,11 +424,7 @@ impl<T> Queue<T> {
 
     /// Returns the positions of the queued tasks, oldest first.
     pub(crate) fn queued(&self) -> impl Iterator<Item = u64> + '_ {
-        let (head, tail) = (self.load_head(), self.load_tail() & !FLAGS);
-        // `tail` is not behind `head`, which was read first.
-        let positions =
-            (0..tail.wrapping_sub(head) / STEP).map(move |n| head.wrapping_add(n * STEP));
-        positions.filter(|position| {
+        self.positions().filter(|position| {
             let at = self.at(*position);
             at.see() == at.stamp(CellState::Full)
         })

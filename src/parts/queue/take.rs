@@ -6,86 +6,64 @@ use crate::parts::backoff::Backoff;
 use crate::sync::Ordering;
 
 impl<T> Queue<T> {
+    /// Returns the positions from that of the oldest task to that of the latest, after the dead
+    /// cells at `head` have been skipped. The tasks at other positions may be gone, too.
+    pub(crate) fn positions(&self) -> impl Iterator<Item = u64> {
+        let mut head = self.load_head();
+        while self.skip_dead(head) {
+            head = self.load_head();
+        }
+        // ORDERING: P3, P4: a shutdown calls this after it has set `CLOSED`. A push that moves
+        // `tail` after this read fails because of `CLOSED`. So the shutdown misses no task.
+        let tail = self.tail.load(Ordering::SeqCst) & !FLAGS;
+        // `tail` is not behind `head`, which was read first.
+        (0..tail.wrapping_sub(head) / STEP).map(move |n| head.wrapping_add(n * STEP))
+    }
+
     /// Takes out the task that was pushed at a position. Returns `None` if it has been taken
     /// already.
     #[must_use]
     pub(crate) fn take(&self, position: u64) -> Option<T> {
+        self.take_if(position, |_| true)
+    }
+
+    /// Takes out the task that was pushed at a position, if it is `wanted`. Returns `None` if it is
+    /// not, or has been taken already. Waits while another thread holds the cell, because that
+    /// thread may put the task back, as this function does with a task that is not wanted.
+    #[must_use]
+    pub(crate) fn take_if(&self, position: u64, wanted: impl FnOnce(&T) -> bool) -> Option<T> {
         let at = self.at(position);
-        // `hold_full` waits while another thread holds the cell, because that thread may put the
-        // task back. A shutdown does so with a task that must run.
-        // SAFETY: this thread holds the cell, which was `Full`.
-        self.hold_full(position).then(|| unsafe { at.take() })
+        let mut backoff = Backoff::default();
+        while !at.hold() {
+            if at.see() == at.stamp(CellState::Dead) || is_before(position, self.load_head()) {
+                return None;
+            }
+            backoff.wait();
+        }
+        // SAFETY: this thread holds the cell, which was `Full`. The task is taken out, or stays
+        // and the cell is `Full` again.
+        unsafe {
+            if at.look(wanted) {
+                return Some(at.take());
+            }
+            at.write(CellState::Held, CellState::Full);
+        }
+        None
     }
 
     /// Moves the oldest task that is `wanted` into `place`. If only other tasks are queued, returns
     /// `InProgress`, because other threads are about to take those out.
     pub(crate) fn pop_wanted(&self, place: &mut Option<T>, wanted: impl Fn(&T) -> bool) -> Popped {
-        let mut from = self.first();
-        *place = self.take_wanted(&mut from, wanted);
-        match place {
-            Some(_) => Popped::Task(from.wrapping_sub(STEP)),
-            None if self.is_empty() => Popped::Empty,
-            None => Popped::InProgress,
-        }
-    }
-
-    /// Skips the dead cells at `head`, and returns the position of the oldest cell that is left. A
-    /// look through the queue begins there.
-    pub(crate) fn first(&self) -> u64 {
-        loop {
-            let head = self.load_head();
-            if !self.skip_dead(head) {
-                return head;
+        for position in self.positions() {
+            *place = self.take_if(position, &wanted);
+            if place.is_some() {
+                return Popped::Task(position);
             }
         }
-    }
-
-    /// Takes out the first `wanted` task at the position `from` or a later one, and moves `from`
-    /// past that task. Returns `None` once no such task is left.
-    #[must_use]
-    pub(crate) fn take_wanted(&self, from: &mut u64, wanted: impl Fn(&T) -> bool) -> Option<T> {
-        let head = self.load_head();
-        if is_before(*from, head) {
-            *from = head;
-        }
-        // ORDERING: P3, P4: a shutdown calls this after it has set `CLOSED`. A push that moves
-        // `tail` after this read fails because of `CLOSED`. So the shutdown misses no task.
-        let tail = self.tail.load(Ordering::SeqCst) & !FLAGS;
-        while is_before(*from, tail) {
-            let position = *from;
-            *from = position.wrapping_add(STEP);
-            let at = self.at(position);
-            if !self.hold_full(position) {
-                continue;
-            }
-            // SAFETY: this thread holds the cell, which was `Full`. The task is taken out, or stays
-            // and the cell is `Full` again.
-            unsafe {
-                if at.look(&wanted) {
-                    return Some(at.take());
-                }
-                at.write(CellState::Held, CellState::Full);
-            }
-        }
-        None
-    }
-
-    /// Holds the cell at `position`, which a push has reserved. Returns `false` if the task there
-    /// is gone. Waits while another thread is between two steps at the cell.
-    fn hold_full(&self, position: u64) -> bool {
-        let at = self.at(position);
-        let mut backoff = Backoff::default();
-        loop {
-            let now = at.see();
-            if now == at.stamp(CellState::Full) {
-                if at.hold() {
-                    return true;
-                }
-            } else if now == at.stamp(CellState::Dead) || is_before(position, self.load_head()) {
-                return false;
-            } else {
-                backoff.wait();
-            }
+        if self.is_empty() {
+            Popped::Empty
+        } else {
+            Popped::InProgress
         }
     }
 }

@@ -124,15 +124,13 @@ fn wanted_tasks_are_taken_out_and_the_others_stay() {
             push(&queue, id).unwrap();
         }
         assert_eq!(pop(&queue), Some(0));
-        let mut from = queue.first();
-        for id in [2, 4] {
-            let task = queue.take_wanted(&mut from, |item| item.group == 0);
-            assert_eq!(task, Some(item(id)));
-            assert_eq!(from, first.wrapping_add(STEP * (id as u64 + 1)));
-        }
-        assert!(queue
-            .take_wanted(&mut from, |item| item.group == 0)
-            .is_none());
+        let wanted = || -> Vec<_> {
+            let take = |at| Some((at, queue.take_if(at, |item| item.group == 0)?));
+            queue.positions().filter_map(take).collect()
+        };
+        let at = |id: usize| (first.wrapping_add(STEP * id as u64), item(id));
+        assert_eq!(wanted(), [at(2), at(4)]);
+        assert_eq!(wanted(), []);
         assert_eq!(all(&queue), [1, 3, 5]);
     }
 }
