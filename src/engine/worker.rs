@@ -149,7 +149,6 @@ impl Worker<'_> {
         self.stop_watching();
         while let Some(id) = task_id.take() {
             self.ctx.task_id.set(id);
-            let is_offered = now.as_ref().is_some_and(Task::is_offered);
             Task::run_in(now, self.ctx, &mut |ended| {
                 task_id = self.find_next(after, watch);
                 self.count(ended);
@@ -162,11 +161,11 @@ impl Worker<'_> {
             } else if !self.searches_next.get() {
                 self.serve_line_while_idle();
             }
-            if is_offered {
-                self.spin.is_awaited();
-            }
             watch = true;
             std::mem::swap(&mut now, &mut after);
+        }
+        if self.ctx.was_awaited.take() {
+            self.spin.was_awaited();
         }
         if !self.searches_next.take() {
             return self.wait();

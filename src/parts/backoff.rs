@@ -263,9 +263,9 @@ impl AdaptiveSpin {
         self.yield_early.set(true);
     }
 
-    /// Notes that another thread waits for the worker's last task, and may submit the next one as
-    /// soon as it has the outcome. So the worker must look for that at once.
-    pub(crate) fn is_awaited(&self) {
+    /// Notes that another thread waits for one of the tasks that the worker has just run, and may
+    /// submit the next one as soon as it has the outcome. So the worker must look for that at once.
+    pub(crate) fn was_awaited(&self) {
         self.patient.set(false);
     }
 

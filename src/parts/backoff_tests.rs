@@ -138,7 +138,7 @@ fn after_several_tasks_that_nobody_waits_for_the_next_ones_get_ahead_once() {
         )
     };
     adaptive.ran_several();
-    adaptive.is_awaited();
+    adaptive.was_awaited();
     assert_eq!(patient(), 0);
 }
 

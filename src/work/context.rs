@@ -46,6 +46,8 @@ pub(crate) struct Ctx<'a> {
     /// `true` while this worker runs user code (wakers, or drops of captures) although other
     /// threads see it as `Idle`.
     pub(crate) runs_idle: Cell<bool>,
+    /// Set once another thread waits for the outcome of a task that has begun here.
+    pub(crate) was_awaited: Cell<bool>,
     pub(crate) stretch: Stretch,
     /// The time at which the task about to run was submitted.
     pub(crate) submitted: Cell<Moment>,
@@ -90,6 +92,7 @@ impl<'a> Ctx<'a> {
             todo: Cell::new(if env.tracks_ages() { NOTE_START } else { 0 }),
             remains: Cell::default(),
             runs_idle: Cell::new(false),
+            was_awaited: Cell::new(false),
             stretch: Stretch::new(),
             submitted: Cell::default(),
         }

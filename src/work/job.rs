@@ -107,6 +107,9 @@ impl<S: Stored, J: Job> Contents<S, J> {
     #[inline]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         ctx.submitted.set(self.submitted);
+        if J::OFFERED {
+            ctx.was_awaited.set(true);
+        }
         let options = self.options();
         if options.is_empty() {
             return self.job.run(ctx, end);
