@@ -215,7 +215,7 @@ impl<'scope> Scope<'scope, '_> {
         };
         let served = submit_with(&self.core, (), job, options);
         served.map(drop).map_err(|(job, why)| {
-            pending.end(Ended::Refused);
+            pending.leave();
             // SAFETY: `f` was made with a closure above, and `submit_with` returns a refused job
             // unchanged.
             Refused::new(unsafe { job.f.assume_init() }, why)

@@ -3,7 +3,7 @@
 use crate::error::Refusal;
 use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
 use crate::parts::deadline::{Deadline, Until};
-use crate::parts::members::{Ended, Members, Pending};
+use crate::parts::members::{Members, Pending};
 use crate::stats::WhenFull;
 use crate::sync::Arc;
 use crate::work::env::Env;
@@ -82,9 +82,9 @@ impl Wanted {
             // An owner that is a thread takes its task out of the group itself when it gets the
             // task back. A future may never be polled again. So this thread takes a future's task
             // out of the group. Otherwise the group's waiters would have to wait for the next poll.
-            // SAFETY: the task is pending, so it is inside the group until `end`. The task's own
+            // SAFETY: the task is pending, so it is inside the group until `leave`. The task's own
             // `Pending` comes back with the task. `Serving::take_apart` drops it unused.
-            unsafe { Pending::of(members) }.end(Ended::Refused);
+            unsafe { Pending::of(members) }.leave();
         }
         Err((self.task.take().expect("a refused task stays"), why))
     }

@@ -3,7 +3,6 @@
 use super::core::Core;
 use super::request::{Location, SubmitError, SubmitOptions};
 use crate::error::Refusal;
-use crate::parts::members::Ended;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
 use crate::work::observe::Moment;
@@ -30,7 +29,7 @@ pub(crate) fn submit<S: Stored, J: Job>(
         // SAFETY: the task was made above, of these types.
         let (stored, job) = unsafe { task.into_parts::<S, J>() };
         if let Some(pending) = stored.into_pending() {
-            pending.end(Ended::Refused);
+            pending.leave();
         }
         (job, why.into_refusal())
     })

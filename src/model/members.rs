@@ -68,7 +68,7 @@ forward! { Members:
 impl Member {
     /// Takes the task out of the group, because its submission is refused.
     pub fn refuse(self) {
-        self.0.end(Ended::Refused);
+        self.0.leave();
     }
 
     /// Counts the task as completed.

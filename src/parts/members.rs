@@ -35,7 +35,7 @@ use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// A flag in [`Members::left`]: the last task inside must leave under the lock.
+/// A flag in [`Counts::left`]: the last task inside must leave under the lock.
 const WATCHED: u64 = 1;
 /// One unit of the middle of `left`, which counts the tasks that have ended and are still inside.
 /// Each is in the hands of a thread, so there are fewer than 2^23.
@@ -90,10 +90,8 @@ struct Counts {
 pub(crate) enum Ended {
     Completed,
     Panicked,
-    /// The task was accepted, and never ran.
+    /// The task never ran.
     Discarded,
-    /// The task was not accepted.
-    Refused,
 }
 
 impl Ended {
@@ -120,8 +118,8 @@ struct Rare {
 #[derive(Debug, Clone)]
 pub(crate) struct Owner(Arc<Members>);
 
-/// A task's reference to its group. It is used up by [`Pending::end`],
-/// or by [`Pending::has_ended`] and then [`Pending::told`].
+/// A task's reference to its group. It is used up in one of three ways: by [`Pending::end`], by
+/// [`Pending::has_ended`] and then [`Pending::told`], or by [`Pending::leave`].
 #[derive(Debug)]
 pub(crate) struct Pending(NonNull<Members>);
 
@@ -209,21 +207,18 @@ impl Pending {
         unsafe { self.0.as_ref() }
     }
 
-    /// Counts a task that has ended and has no handle, or that was refused, and takes it out. After
-    /// that, a wait for the group may end.
+    /// Counts a task that has ended and has no handle, and takes it out. After that, a wait for the
+    /// group may end.
     #[inline]
     pub(crate) fn end(self, outcome: Ended) {
         self.count(outcome);
-        self.leave(LEFT);
+        self.leave();
     }
 
-    /// Counts an accepted task that has ended.
     #[inline]
     fn count(&self, outcome: Ended) {
-        if let Some(count) = self.members().counts.ended.get(outcome as usize) {
-            // Relaxed: the step after which the task is no longer pending publishes this count.
-            count.fetch_add(1, Ordering::Relaxed);
-        }
+        // Relaxed: the step after which the task is no longer pending publishes this count.
+        self.members().counts.ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a task that has ended. It is no longer pending, and stays inside until
@@ -240,12 +235,18 @@ impl Pending {
     /// a wait for the group may end.
     #[inline]
     pub(crate) fn told(self) {
-        self.leave(LEFT - ENDED);
+        self.leave_by(LEFT - ENDED);
+    }
+
+    /// Takes out a task for which [`has_ended`](Self::has_ended) was not called.
+    #[inline]
+    pub(crate) fn leave(self) {
+        self.leave_by(LEFT);
     }
 
     /// Takes the task out by adding `step` to `left`.
     #[inline]
-    fn leave(self, step: u64) {
+    fn leave_by(self, step: u64) {
         let group = self.0.as_ptr();
         // SAFETY: the group lives until the step below, and may be freed right after it. A
         // reference to the whole group would still have to be valid then. References to atomic
@@ -287,7 +288,7 @@ impl Pending {
             let next = seen.wrapping_add(step);
             Some(if is_last { next & !WATCHED } else { next })
         };
-        // ORDERING: G1: as in `leave`.
+        // ORDERING: G1: as in `leave_by`.
         let _ = (members.counts.left).fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
         if is_last {
             // ORDERING: G1: releases the work of all ended tasks.
@@ -344,7 +345,7 @@ impl Members {
     /// Returns how many tasks have ended in this way.
     pub(crate) fn ended(&self, outcome: Ended) -> u64 {
         // Relaxed: a statistic, which publishes nothing.
-        (self.counts.ended.get(outcome as usize)).map_or(0, |n| n.load(Ordering::Relaxed))
+        self.counts.ended[outcome as usize].load(Ordering::Relaxed)
     }
 
     /// Waits until there has been one moment during this call at which nothing was inside. Returns
