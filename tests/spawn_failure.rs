@@ -7,12 +7,14 @@ mod common;
 mod shortage;
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{BuildError, DeadlineError, Handle, Pool, Refusal, Refused, Shutdown, WhenFull};
+use lazypool::{
+    task, BuildError, DeadlineError, Handle, Pool, Refusal, Refused, Shutdown, WhenFull,
+};
 use shortage::{asked, Shortage};
 
 /// Checks that the refusal is a `SpawnFailed` whose message ends with the system's error.
@@ -215,6 +217,20 @@ fn law10_a_slow_thread_start_is_a_straggler() {
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
         assert_eq!(pool.stats().completed, 1);
     });
+}
+
+/// Law 3: a deadline counts from the call, however long the system takes to start a thread.
+#[test]
+fn law03_a_deadline_counts_from_before_the_start_of_a_thread() {
+    let asked = Arc::new(OnceLock::new());
+    let then = asked.clone();
+    let _slow = Shortage::when(move || {
+        then.set(Instant::now()).unwrap();
+        thread::sleep(ms(20));
+        false
+    });
+    let due = pool(1, 0).do_with_deadline(task::deadline, LONG).unwrap();
+    assert!(due.unwrap() <= *asked.get().unwrap() + LONG);
 }
 
 /// Laws 6 and 13: workers retire down to `min_workers` even if no thread can be started. Formerly,
