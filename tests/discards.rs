@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::sync::{mpsc, Arc};
+use std::sync::{mpsc, Arc, Mutex};
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -377,5 +378,44 @@ fn law10_tasks_that_cancel_one_another() {
             let limit = 40 * tenth + Duration::from_secs(3);
             assert!(all < limit, "{all:?}, a tenth {tenth:?}");
         }
+    });
+}
+
+/// A waker that drops a value.
+struct Drops<T>(Mutex<Option<T>>);
+
+impl<T: Send + 'static> Wake for Drops<T> {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+/// Each waker of a future in line makes space for the next future, or cancels its group.
+#[test]
+fn law10_wakers_in_line_that_wake_one_another() {
+    const MANY: usize = cut(2_000) as usize;
+    isolated_each([false, true], |by_group| {
+        let (pool, _busy) = held(1);
+        let first = must_await(pool.awaitable(), || ());
+        let (mut last, mut futures) = (pool.group().drop_guard(), Vec::new());
+        for _ in 0..MANY {
+            let group = pool.group();
+            let before = std::mem::replace(&mut last, group.drop_guard());
+            let future = group.awaitable().serve_async(|| ());
+            if by_group {
+                let drops = Drops(Mutex::new(Some(before)));
+                futures.push(pending(future, &Waker::from(Arc::new(drops))));
+                continue;
+            }
+            std::mem::forget(before);
+            let drops = Arc::new(Drops(Mutex::new(None)));
+            let future = pending(future, &Waker::from(drops.clone()));
+            *drops.0.lock().unwrap() = Some(future);
+        }
+        match by_group {
+            true => drop(last),
+            false => drop(first),
+        }
+        assert_eq!(pool.stats().waiting, 0);
     });
 }

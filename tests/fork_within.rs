@@ -209,3 +209,19 @@ fn law19_a_discard_that_forks() {
         it.assert_ended(4);
     });
 }
+
+/// The waker of a future in line forks on a worker that has taken its next task.
+#[test]
+fn law19_a_waker_in_line_that_forks() {
+    isolated(|| {
+        let it = Forks::occupied();
+        (0..4).for_each(|_| must_serve(&it.pool, it.child.bystander()));
+        let waker = Waker::from(Arc::new(it.child.clone()));
+        let future = it.pool.awaitable().serve_async(it.child.bystander());
+        let future = pending(future, &waker);
+        it.gate.open();
+        settle(&it.pool);
+        drop(future);
+        it.assert_ended(6);
+    });
+}

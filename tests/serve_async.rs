@@ -4,6 +4,7 @@
 mod common;
 
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
 use std::task::Waker;
@@ -267,6 +268,35 @@ fn law22_a_waker_whose_clone_panics_harms_nothing() {
         assert_eq!(ledger.fate(0), (0, 1));
         gate.open();
         assert_eq!(value_of(on.serve_async(|| 4)), 4);
+        group.wait();
+        at_rest(&pool);
+    });
+}
+
+/// If the drop of a waker panics, neither the answer of its future nor a task in line is lost.
+#[test]
+fn law22_a_waker_whose_drop_panics_loses_nothing() {
+    timed_each(["accepted", "refused", "left"], |way| {
+        let ledger = Ledger::new(1);
+        let (pool, gate) = held(0);
+        let group = pool.group();
+        let bad = ManuallyDrop::new(Bad::waker(Bad::DROP));
+        let mut future = pending(group.awaitable().serve_async(ledger.task(0)), &bad);
+        match way {
+            "accepted" => {
+                gate.open();
+                settle(&pool);
+            }
+            "refused" => group.cancel(),
+            _ => {}
+        }
+        if way != "left" {
+            assert!(poll(&mut future, &bad).is_ready(), "{way}");
+        }
+        drop(future);
+        assert_eq!((pool.stats().waiting, group.pending()), (0, 0));
+        assert_eq!(ledger.fate(0), (u32::from(way == "accepted"), 1), "{way}");
+        gate.open();
         group.wait();
         at_rest(&pool);
     });

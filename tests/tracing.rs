@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
@@ -285,6 +286,26 @@ fn a_subscriber_may_submit() {
         }
         let s = assert_stats!(settle(&pool), hook_panics: 0);
         assert!(s.panicked > 0);
+    });
+}
+
+/// A subscriber may submit, even if its thread was serving the line as the event occurred.
+#[test]
+fn a_subscriber_may_submit_when_a_thread_is_refused_in_line() {
+    timed(|| {
+        let impossible = |b: Builder| b.stack_size(IMPOSSIBLE_STACK);
+        let pool = Arc::new(named("refused", 1, 0, impossible));
+        let (its, told) = (Arc::downgrade(&pool), Tally::default());
+        let tally = told.clone();
+        let _listening = Listening::to("refused", NOT_STARTED, move || {
+            tally.add(1);
+            if tally.get() == 1 {
+                assert!(its.upgrade().unwrap().serve(|| ()).is_err());
+            }
+        });
+        let mut future = pool.awaitable().serve_async(|| ());
+        assert!(poll(&mut future, Waker::noop()).is_ready());
+        assert_eq!(told.get(), 2);
     });
 }
 

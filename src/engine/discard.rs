@@ -11,9 +11,10 @@
 //! The drop of a capture may itself discard tasks of the same pool. Those tasks are settled at
 //! once. Their wakers and captures are added to the *frame* of the outer discard, further up this
 //! thread's stack. The outer discard calls the wakers and drops the captures, so nested discards do
-//! not deepen the stack. A shutdown of the pool that is called within a discard does not wait.
-//! Otherwise it would wait for a running task, and that task may wait until this thread drops
-//! another capture, which would be a deadlock.
+//! not deepen the stack. A thread that serves the line has a frame, too, for the wakers of futures:
+//! such a waker may drop another future, and so make space for a third. A shutdown of the pool that
+//! is called by user code of a frame does not wait. Otherwise it would wait for a running task, and
+//! that task may wait until this thread drops another capture, which would be a deadlock.
 
 use super::core::Core;
 use super::request::Location;
@@ -21,24 +22,30 @@ use crate::parts::completion::Remains;
 use crate::parts::in_flight::NOTIFIED;
 use crate::parts::slot::Claim;
 use crate::sync::{thread_local, Arc};
-use crate::work::env::NEVER;
+use crate::work::env::{Env, NEVER};
 use crate::work::job::{Captured, NeverRan, Task};
+use crate::work::observe;
 use crate::work::panics::{contain, drop_contained};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::ptr;
 use std::task::Waker;
+use std::{io, ptr};
 
-/// A discard in progress. It lies on the thread's stack, and is linked to the discard around it.
-struct Frame {
+/// User code that a thread is about to run for a pool. It lies on the thread's stack, and is linked
+/// to the frame around it.
+pub(super) struct Frame {
     pool: u64,
     wakers: RefCell<VecDeque<Waker>>,
+    /// The latest waker. So a single one is kept without an allocation (law 12).
+    waker: Cell<Option<Waker>>,
     captured: RefCell<VecDeque<Captured>>,
+    /// Failed starts of threads that subscribers have not been told of.
+    refused: RefCell<Vec<io::Error>>,
     outer: *const Frame,
 }
 
 thread_local! {
-    /// The frame of the innermost discard that this thread is in.
+    /// The innermost frame of this thread.
     static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
 }
 
@@ -50,37 +57,95 @@ impl Frame {
         // closure has been taken, and the outcome is an error of this crate. So this drop runs no
         // user code.
         drop(node);
-        self.wakers.borrow_mut().extend(waker);
+        waker.into_iter().for_each(|waker| self.add_waker(waker));
         self.captured.borrow_mut().extend(captured);
     }
 
-    /// Calls one waker, or drops one capture if no waker is left. Returns `false` if neither is
-    /// left.
-    fn step(&self) -> bool {
+    pub(super) fn add_waker(&self, waker: Waker) {
+        self.wakers
+            .borrow_mut()
+            .extend(self.waker.replace(Some(waker)));
+    }
+
+    /// Calls one waker; or drops one capture if no waker is left; or reports one refused thread.
+    /// Returns `false` if nothing is left.
+    fn step(&self, env: &Env) -> bool {
         let waker = self.wakers.borrow_mut().pop_front();
-        if let Some(waker) = waker {
+        if let Some(waker) = waker.or_else(|| self.waker.take()) {
             contain(|| waker.wake());
             return true;
         }
         let captured = self.captured.borrow_mut().pop_front();
-        captured.map(drop_contained).is_some()
+        if captured.is_some() {
+            drop_contained(captured);
+            return true;
+        }
+        let refused = self.refused.borrow_mut().pop();
+        refused
+            .inspect(|error| observe::spawn_failed(env, error))
+            .is_some()
     }
 }
 
 impl Core {
-    /// Calls `f` with this thread's innermost frame for this pool, or `None` if this thread is not
-    /// in a discard of the pool's tasks.
+    /// Calls `f` with this thread's innermost frame for this pool, or `None` if it has none.
     fn with_frame<R>(&self, f: impl FnOnce(Option<&Frame>) -> R) -> R {
-        // SAFETY: a frame is on the list only while `discard`, further up this thread's stack, owns
+        // SAFETY: a frame is on the list only while `in_frame`, further up this thread's stack, owns
         // it.
         let next = |frame: *const Frame| unsafe { frame.as_ref() };
         let mut frames = std::iter::successors(next(INNERMOST.with(Cell::get)), |f| next(f.outer));
         f(frames.find(|frame| frame.pool == self.env.id))
     }
 
-    /// Returns `true` if this thread is in a discard of this pool's tasks.
-    pub(crate) fn is_discarding(&self) -> bool {
+    /// Returns `true` if this thread is in a discard of this pool's tasks, or calls a waker of a
+    /// future of this pool.
+    pub(crate) fn is_in_frame(&self) -> bool {
         self.with_frame(|frame| frame.is_some())
+    }
+
+    /// Calls `fill`, which runs no user code, but adds it to the frame. If this thread already has a
+    /// frame for this pool, that is the frame. Otherwise calls the frame's wakers and drops its
+    /// captures afterwards.
+    pub(super) fn in_frame(&self, fill: impl FnOnce(&Frame)) {
+        let own = Frame {
+            pool: self.env.id,
+            wakers: RefCell::default(),
+            waker: Cell::default(),
+            captured: RefCell::default(),
+            refused: RefCell::default(),
+            outer: INNERMOST.with(Cell::get),
+        };
+        let is_outermost = self.with_frame(|outer| {
+            if outer.is_none() {
+                INNERMOST.with(|it| it.set(&raw const own));
+            }
+            fill(outer.unwrap_or(&own));
+            outer.is_none()
+        });
+        if !is_outermost {
+            return;
+        }
+        // Panics of user code are contained, so nothing here unwinds. So the frame is always taken
+        // off the list before it is dropped.
+        while !self.env.is_forked() && own.step(&self.env) {}
+        INNERMOST.with(|it| it.set(own.outer));
+        if self.env.is_forked() {
+            // A waker or a drop has forked, and this is the child. It must not drop anything that
+            // belongs to the parent's pool.
+            std::mem::forget(own);
+        }
+    }
+
+    /// Tells subscribers, which are user code, that the OS has refused a thread. If this thread has a
+    /// frame, it may be serving the line, so the frame's owner tells them.
+    pub(super) fn tell_spawn_failed(&self, error: &io::Error) {
+        self.with_frame(|frame| match frame {
+            None => observe::spawn_failed(&self.env, error),
+            Some(frame) => {
+                let copy = io::Error::new(error.kind(), error.to_string());
+                frame.refused.borrow_mut().push(copy);
+            }
+        });
     }
 
     /// Takes a task back from the mailbox or the queue, and calls `count` to count it. Returns
@@ -128,37 +193,16 @@ impl Core {
         }
     }
 
-    /// Settles tasks that were taken out and counted. Then calls their wakers and drops their
-    /// captures. If this thread is already in a discard of the pool's tasks, leaves these two steps
-    /// to the outermost discard.
+    /// Settles tasks that were taken out and counted, and serves the line. Then calls their wakers
+    /// and drops their captures. If this thread has a frame already, leaves these two steps to the
+    /// frame's owner.
     pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>, why: NeverRan) {
         if tasks.is_empty() {
             return;
         }
-        let own = Frame {
-            pool: self.env.id,
-            wakers: RefCell::default(),
-            captured: RefCell::default(),
-            outer: INNERMOST.with(Cell::get),
-        };
-        let is_outermost = self.with_frame(|outer| {
-            let frame = outer.unwrap_or(&own);
+        self.in_frame(|frame| {
             tasks.into_iter().for_each(|task| frame.settle(task, why));
-            outer.is_none()
+            self.serve_line();
         });
-        if !is_outermost {
-            return self.serve_line();
-        }
-        // Panics of user code are contained, so nothing below unwinds. So the frame is always taken
-        // off the list before it is dropped.
-        INNERMOST.with(|it| it.set(&raw const own));
-        self.serve_line();
-        while !self.env.is_forked() && own.step() {}
-        INNERMOST.with(|it| it.set(own.outer));
-        if self.env.is_forked() {
-            // A waker or a drop has forked, and this is the child. It must not drop anything that
-            // belongs to the parent's pool.
-            std::mem::forget(own);
-        }
     }
 }

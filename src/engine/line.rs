@@ -11,7 +11,7 @@ use crate::parts::line::Left;
 use crate::parts::members::Members;
 use crate::sync::{thread, Arc};
 use crate::work::job::Task;
-use crate::work::panics::contain;
+use crate::work::panics::drop_contained;
 
 impl Core {
     /// Gives free space to the submissions in line. Every thread that has made space calls this
@@ -19,8 +19,8 @@ impl Core {
     ///
     /// The recursion is bounded. An attempt for an entry may make space and call this function
     /// again. The line has a server then, so the inner call only leaves an event and returns (W2).
-    /// A waker may also call this function again, but wakers are called only when no further entry
-    /// of the line can be answered.
+    /// A waker may also call this function again. The inner call then leaves further wakers to the
+    /// frame in which this waker is called.
     #[inline]
     pub(crate) fn serve_line(self: &Arc<Self>) {
         if self.line.waiting() != 0 {
@@ -31,22 +31,17 @@ impl Core {
     #[cold]
     fn serve_waiting(self: &Arc<Self>) {
         let mut cancelled = Vec::new();
-        // The wakers are called last. A waker may submit a task and serve the line itself. If
-        // entries could still be answered then, the waker would call the next waker within itself.
-        // A single waker is kept without an allocation (law 12).
-        let (mut first, mut others) = (None, Vec::new());
-        // An attempt for another thread's task must not change this thread's last worker.
-        while let Some(waker) = Self::keep_affinity(|| {
-            (self.line).serve(|wanted| self.serve_one(wanted, &mut cancelled))
-        }) {
-            others.extend(first.replace(waker));
-        }
-        for waker in others.into_iter().chain(first) {
-            contain(|| waker.wake());
-        }
-        for members in cancelled {
-            self.discard_queued(&members);
-        }
+        self.in_frame(|frame| {
+            // An attempt for another thread's task must not change this thread's last worker.
+            while let Some(waker) = Self::keep_affinity(|| {
+                (self.line).serve(|wanted| self.serve_one(wanted, &mut cancelled))
+            }) {
+                frame.add_waker(waker);
+            }
+            for members in cancelled {
+                self.discard_queued(&members);
+            }
+        });
     }
 
     /// Attempts to submit the task of one entry. Returns the answer for its owner, or `None` if
@@ -88,9 +83,10 @@ impl Core {
             own.is_some_and(|own| std::ptr::eq(own, members))
         };
         let answer = |mut wanted: Wanted| wanted.refuse(Refusal::Cancelled);
-        for waker in self.line.turn_away(is_member, answer) {
-            contain(|| waker.wake());
-        }
+        self.in_frame(|frame| {
+            let wakers = self.line.turn_away(is_member, answer);
+            wakers.into_iter().for_each(|waker| frame.add_waker(waker));
+        });
     }
 
     /// Puts the task at the end of the line, and serves the line once. Returns the ticket. `thread`
@@ -153,7 +149,7 @@ impl Core {
     /// Sleeps until the answer is there. Returns the entry as the error if the deadline came first.
     fn await_answer(&self, ticket: u64, deadline: &Deadline) -> Result<Answer, Wanted> {
         loop {
-            if let Some(answer) = self.line.fetch(ticket, None) {
+            if let Some(answer) = self.line.fetch(ticket, &mut None) {
                 return Ok(answer);
             }
             if deadline.has_passed() {
@@ -169,7 +165,10 @@ impl Core {
         loop {
             match self.line.leave(ticket) {
                 Left::Answered(answer) => return Ok(answer),
-                Left::Unanswered(wanted) => return Err(wanted),
+                Left::Unanswered(wanted, wake_up) => {
+                    drop_contained(wake_up);
+                    return Err(wanted);
+                }
                 Left::Served => backoff.wait(),
             }
         }

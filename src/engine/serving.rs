@@ -5,12 +5,13 @@ use super::awaited::{Outcome, Ticket};
 use super::core::Core;
 use super::request::{Answer, Extras, SubmitError};
 use crate::error::{Refusal, Refused};
-use crate::parts::completion::{pair, HandleSide, TaskSide};
+use crate::parts::completion::{pair, HandleSide, TaskSide, WakeUp};
 use crate::parts::members::{Owner, Pending};
 use crate::sync::Arc;
 use crate::work::job::Task;
 use crate::work::observe::Moment;
 use crate::work::options::Times;
+use crate::work::panics::drop_contained;
 use std::task::{Poll, Waker};
 
 type Served<F, R> = Result<Ticket<R>, Refused<F>>;
@@ -84,8 +85,12 @@ where
     /// Fetches the answer of a task in line. If there is none yet, stores the waker. If the clone
     /// of the waker panics, the task stays in line.
     fn look(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
-        let fetch = |(ticket, _): &mut (u64, _)| self.core.line.fetch(*ticket, Some(waker));
-        let Some(answer) = self.in_line.as_mut().and_then(fetch) else {
+        let mut wake_up = Some(WakeUp::Task(waker.clone()));
+        let fetch = |(ticket, _): &mut (u64, _)| self.core.line.fetch(*ticket, &mut wake_up);
+        let answer = self.in_line.as_mut().and_then(fetch);
+        // The drop of a waker is user code. Its panic must not lose the answer.
+        drop_contained(wake_up);
+        let Some(answer) = answer else {
             return Poll::Pending;
         };
         let (_, side) = self.in_line.take().expect("it has an answer");

@@ -47,7 +47,7 @@ pub(crate) fn shutdown(
         return forked(core);
     }
     let discards = core.close(mode);
-    let waits = !core.env.is_own_worker() && !core.is_discarding();
+    let waits = !core.env.is_own_worker() && !core.is_in_frame();
     // Refuses the submissions in line now, because the drops of captures below may take long.
     core.serve_line();
     let queued = if discards {

@@ -18,7 +18,6 @@ use crate::parts::in_flight::{Seen, NOTIFIED, RETURNING};
 use crate::parts::slot::{Claim, Slot};
 use crate::sync::{lock, Arc, Ordering};
 use crate::work::job::Task;
-use crate::work::observe;
 use crate::work::thread::{start, Thread};
 use std::io;
 
@@ -132,7 +131,7 @@ impl Core {
             }
             Err(error) => {
                 self.start_failed(slot);
-                observe::spawn_failed(&self.env, &error);
+                self.tell_spawn_failed(&error);
                 Err(NotSpawned::Failed(error))
             }
         }

@@ -182,7 +182,7 @@ impl Worker<'_> {
             self.stop_watching();
         }
         self.ctx.runs_idle.set(true);
-        self.core.serve_line();
+        self.ctx.call_back(|| self.core.serve_line());
         self.ctx.run_deferred();
         self.ctx.runs_idle.set(false);
     }
@@ -279,7 +279,7 @@ impl Worker<'_> {
             self.watches.set(false);
             self.core.in_flight.sub(AWAKE);
             // Submissions may have relied on this worker while it was counted (A2).
-            self.core.notify_another();
+            self.ctx.call_back(|| self.core.notify_another());
         }
         taken
     }

@@ -53,6 +53,12 @@ impl Line {
         wakers.into_iter().for_each(Waker::wake);
     }
 
+    /// Returns the answer if there is one. Otherwise stores the waker.
+    pub fn fetch(&self, ticket: u64, waker: Option<&Waker>) -> Option<u32> {
+        let mut wake_up = waker.cloned().map(WakeUp::Task);
+        self.0.fetch(ticket, &mut wake_up)
+    }
+
     /// Sleeps until the answer is there.
     pub fn wait(&self, ticket: u64) -> u32 {
         loop {
@@ -67,13 +73,12 @@ impl Line {
     pub fn leave(&self, ticket: u64) -> Left {
         match self.0.leave(ticket) {
             line::Left::Answered(answer) => Left::Answered(answer),
-            line::Left::Unanswered(number) => Left::Unanswered(number),
+            line::Left::Unanswered(number, _) => Left::Unanswered(number),
             line::Left::Served => Left::Served,
         }
     }
 }
 
 forward! { Line:
-    fetch(ticket: u64, waker: Option<&Waker>) -> Option<u32>;
     assert_at_rest();
 }

@@ -59,8 +59,9 @@ struct Entry<T> {
 pub(crate) enum Left<T, A> {
     /// The entry has left with this answer.
     Answered(A),
-    /// The entry has left without an answer. This is its task.
-    Unanswered(T),
+    /// The entry has left without an answer. This is its task, and the way to wake its owner. The
+    /// drop of that may be user code.
+    Unanswered(T, Option<WakeUp>),
     /// The entry is still in line, because the server is currently attempting to submit its task.
     Served,
 }
@@ -110,20 +111,15 @@ impl<T, A> Line<T, A> {
         ticket
     }
 
-    /// Returns the answer if there is one. Otherwise stores `waker`, if given, in place of the
-    /// previous waker.
-    pub(crate) fn fetch(&self, ticket: u64, waker: Option<&Waker>) -> Option<A> {
-        // A waker's clone and drop are user code, which must not run under the lock.
-        let mut other = waker.cloned().map(WakeUp::Task);
+    /// Returns the answer if there is one. Otherwise exchanges `wake_up`, if given, for the stored
+    /// one. The caller drops what it gets, which may be user code.
+    pub(crate) fn fetch(&self, ticket: u64, wake_up: &mut Option<WakeUp>) -> Option<A> {
         let mut list = lock(&self.list);
-        let answer = list.answers.remove(&ticket);
-        let place = list.find(ticket).filter(|_| waker.is_some());
+        let place = list.find(ticket).filter(|_| wake_up.is_some());
         if let Some(place) = place {
-            std::mem::swap(&mut list.entries[place].wake_up, &mut other);
+            std::mem::swap(&mut list.entries[place].wake_up, wake_up);
         }
-        drop(list);
-        drop(other);
-        answer
+        list.answers.remove(&ticket)
     }
 
     /// Takes an entry out of the line, unless the server is attempting to submit its task.
@@ -139,10 +135,7 @@ impl<T, A> Line<T, A> {
         let entry = list.entries.remove(place);
         // ORDERING: P5: lowered under the lock, as the entry leaves.
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        drop(list);
-        // A waker's drop is user code, which must not run under the lock.
-        drop(entry);
-        Left::Unanswered(wanted)
+        Left::Unanswered(wanted, entry.and_then(|entry| entry.wake_up))
     }
 
     /// Returns `true` while a thread serves the line.

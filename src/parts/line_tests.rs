@@ -23,11 +23,14 @@ fn entries_are_served_in_the_order_in_which_they_came() {
     let tickets = [10, 11, 12].map(|number| join(&line, number));
     assert_eq!(line.waiting(), 3);
     assert!(serve(&line, 2).is_none(), "threads have no waker");
-    let answers = tickets.map(|ticket| line.fetch(ticket, None));
+    let answers = tickets.map(|ticket| line.fetch(ticket, &mut None));
     assert_eq!(answers, [Some(10), Some(11), None]);
-    assert_eq!((line.waiting(), line.fetch(tickets[0], None)), (1, None));
+    assert_eq!(
+        (line.waiting(), line.fetch(tickets[0], &mut None)),
+        (1, None)
+    );
     serve(&line, 9);
-    assert_eq!(line.fetch(tickets[2], None), Some(12));
+    assert_eq!(line.fetch(tickets[2], &mut None), Some(12));
     assert_eq!(line.waiting(), 0);
 }
 
@@ -45,7 +48,10 @@ fn space_that_comes_up_within_an_attempt_is_not_lost() {
         }
         Some(*number)
     });
-    assert_eq!((attempts.get(), line.fetch(ticket, None)), (2, Some(1)));
+    assert_eq!(
+        (attempts.get(), line.fetch(ticket, &mut None)),
+        (2, Some(1))
+    );
 }
 
 #[test]
@@ -70,7 +76,7 @@ fn the_line_goes_on_once_a_future_is_woken() {
         assert_eq!(line.waiting(), 3 - answered);
     }
     assert!(serve(&line, 9).is_none());
-    let answers = tickets.map(|ticket| line.fetch(ticket, None));
+    let answers = tickets.map(|ticket| line.fetch(ticket, &mut None));
     assert_eq!(answers, [1, 2, 3].map(Some));
 }
 
@@ -80,9 +86,13 @@ fn those_turned_away_are_the_unwanted_ones() {
     let tickets = [1, 2, 3, 4].map(|number| join(&line, number));
     let wakers = line.turn_away(|number| number % 2 == 0, |number| 10 * number);
     assert!(wakers.is_empty());
-    let answers = tickets.map(|ticket| line.fetch(ticket, None));
+    let answers = tickets.map(|ticket| line.fetch(ticket, &mut None));
     assert_eq!(answers, [None, Some(20), None, Some(40)]);
     serve(&line, 9);
-    assert_eq!(line.fetch(tickets[0], None), Some(1), "the order stays");
-    assert_eq!(line.fetch(tickets[2], None), Some(3));
+    assert_eq!(
+        line.fetch(tickets[0], &mut None),
+        Some(1),
+        "the order stays"
+    );
+    assert_eq!(line.fetch(tickets[2], &mut None), Some(3));
 }

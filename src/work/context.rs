@@ -251,7 +251,7 @@ impl<'a> Ctx<'a> {
     #[cold]
     fn run_deferred_of(&self, todo: u8) {
         if todo & HELP_OTHERS != 0 {
-            (self.help_others)();
+            self.call_back(self.help_others);
         }
         if todo & WAKE != 0 {
             self.call_back(|| wake_and_drop(self.remains.take()));
