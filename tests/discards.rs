@@ -419,3 +419,24 @@ fn law10_wakers_in_line_that_wake_one_another() {
         assert_eq!(pool.stats().waiting, 0);
     });
 }
+
+/// A capture cancels a group whose future waits in line, and waits until that future is woken.
+#[test]
+fn law10_a_capture_waits_for_a_future_that_it_cancels() {
+    timed(|| {
+        let (pool, _busy) = held(1);
+        let (group, (tell, told)) = (pool.group(), mpsc::channel());
+        let future = group.awaitable().serve_async(|| ());
+        let guard = group.drop_guard();
+        let waits = on_drop(move || {
+            drop(guard);
+            told.recv().unwrap();
+        });
+        let handle = must_await(pool.awaitable(), move || drop(waits));
+        let _first = pending(pool.awaitable().serve_async(|| ()), Waker::noop());
+        let tells = on_drop(move || tell.send(()).unwrap());
+        let waker = Waker::from(Arc::new(Drops(Mutex::new(Some(tells)))));
+        let _future = pending(future, &waker);
+        drop(handle);
+    });
+}

@@ -297,10 +297,3 @@ fn law16_task_functions_work_in_the_wrapper() {
         }
     });
 }
-
-#[test]
-fn a_builder_shows_which_hooks_it_has() {
-    let shown = format!("{:?}", Pool::builder().on_worker_start(|_| ()));
-    let hooks = "start: true, stop: false, around: false, on_panic: false";
-    assert!(shown.contains(hooks), "{shown}");
-}

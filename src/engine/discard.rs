@@ -38,9 +38,11 @@ pub(super) struct Frame {
     wakers: RefCell<VecDeque<Waker>>,
     /// The latest waker. So a single one is kept without an allocation (law 12).
     waker: Cell<Option<Waker>>,
+    /// Set while the frame is filled or a waker runs: a call within that calls no other waker.
+    busy: Cell<bool>,
     captured: RefCell<VecDeque<Captured>>,
     /// Failed starts of threads that subscribers have not been told of.
-    refused: RefCell<Vec<io::Error>>,
+    refused: RefCell<VecDeque<io::Error>>,
     outer: *const Frame,
 }
 
@@ -67,20 +69,32 @@ impl Frame {
             .extend(self.waker.replace(Some(waker)));
     }
 
-    /// Calls one waker; or drops one capture if no waker is left; or reports one refused thread.
-    /// Returns `false` if nothing is left.
-    fn step(&self, env: &Env) -> bool {
-        let waker = self.wakers.borrow_mut().pop_front();
-        if let Some(waker) = waker.or_else(|| self.waker.take()) {
-            contain(|| waker.wake());
-            return true;
+    /// Calls `fill`, then the wakers, unless this is called within such a call.
+    fn run(&self, env: &Env, fill: impl FnOnce(&Self)) {
+        let was_busy = self.busy.replace(true);
+        fill(self);
+        if !was_busy {
+            while !env.is_forked() {
+                let waker = self.wakers.borrow_mut().pop_front();
+                let Some(waker) = waker.or_else(|| self.waker.take()) else {
+                    break;
+                };
+                contain(|| waker.wake());
+            }
+            self.busy.set(false);
         }
+    }
+
+    /// Drops one capture; or reports one refused thread if no capture is left. Returns `false` if
+    /// neither is left. A capture's drop may wait, so wakers that come up within it are called
+    /// there.
+    fn step(&self, env: &Env) -> bool {
         let captured = self.captured.borrow_mut().pop_front();
         if captured.is_some() {
             drop_contained(captured);
             return true;
         }
-        let refused = self.refused.borrow_mut().pop();
+        let refused = self.refused.borrow_mut().pop_front();
         refused
             .inspect(|error| observe::spawn_failed(env, error))
             .is_some()
@@ -104,13 +118,14 @@ impl Core {
     }
 
     /// Calls `fill`, which runs no user code, but adds it to the frame. If this thread already has a
-    /// frame for this pool, that is the frame. Otherwise calls the frame's wakers and drops its
-    /// captures afterwards.
+    /// frame for this pool, that is the frame, and its owner drops the captures. Otherwise drops them
+    /// afterwards.
     pub(super) fn in_frame(&self, fill: impl FnOnce(&Frame)) {
         let own = Frame {
             pool: self.env.id,
             wakers: RefCell::default(),
             waker: Cell::default(),
+            busy: Cell::default(),
             captured: RefCell::default(),
             refused: RefCell::default(),
             outer: INNERMOST.with(Cell::get),
@@ -119,7 +134,7 @@ impl Core {
             if outer.is_none() {
                 INNERMOST.with(|it| it.set(&raw const own));
             }
-            fill(outer.unwrap_or(&own));
+            outer.unwrap_or(&own).run(&self.env, fill);
             outer.is_none()
         });
         if !is_outermost {
@@ -143,7 +158,7 @@ impl Core {
             None => observe::spawn_failed(&self.env, error),
             Some(frame) => {
                 let copy = io::Error::new(error.kind(), error.to_string());
-                frame.refused.borrow_mut().push(copy);
+                frame.refused.borrow_mut().push_back(copy);
             }
         });
     }

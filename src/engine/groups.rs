@@ -83,6 +83,9 @@ impl Core {
             return;
         }
         self.turn_away(members);
+        if self.env.is_forked() {
+            return;
+        }
         for slot in &self.slots {
             slot.record.abandon_group(members);
         }

@@ -36,7 +36,7 @@ pub(crate) enum WaitsFor {
 }
 
 /// Begins a shutdown and waits for its end. Does not wait if this thread is a worker of the pool,
-/// or is discarding the pool's tasks.
+/// or runs user code of one of the pool's frames: see [`discard`](super::discard).
 pub(crate) fn shutdown(
     core: &Arc<Core>,
     mode: Shutdown,
@@ -50,6 +50,10 @@ pub(crate) fn shutdown(
     let waits = !core.env.is_own_worker() && !core.is_in_frame();
     // Refuses the submissions in line now, because the drops of captures below may take long.
     core.serve_line();
+    if core.env.is_forked() {
+        // A waker has forked, and this is the child.
+        return forked(core);
+    }
     let queued = if discards {
         core.take_out()
     } else {

@@ -78,7 +78,8 @@ impl Core {
     /// workers.
     #[cold]
     pub(super) fn notify_unless(self: &Arc<Self>, enough: fn(Seen) -> bool) {
-        if self.notify_idle(enough) {
+        // A waker may have forked just before: a child starts no thread.
+        if self.env.is_forked() || self.notify_idle(enough) {
             return;
         }
         // No worker is idle. This thread starts one, unless a worker searches already, nothing is

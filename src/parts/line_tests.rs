@@ -8,6 +8,10 @@ fn join(line: &Numbers, number: u32) -> u64 {
     line.join(number, Some(WakeUp::Thread(thread::current())))
 }
 
+fn fetch(line: &Numbers, ticket: u64) -> Option<u32> {
+    line.fetch(ticket, &mut None)
+}
+
 /// Serves the line with space for `space` entries, and answers each with its own number.
 fn serve(line: &Numbers, mut space: usize) -> Option<Waker> {
     line.serve(|number| {
@@ -23,14 +27,11 @@ fn entries_are_served_in_the_order_in_which_they_came() {
     let tickets = [10, 11, 12].map(|number| join(&line, number));
     assert_eq!(line.waiting(), 3);
     assert!(serve(&line, 2).is_none(), "threads have no waker");
-    let answers = tickets.map(|ticket| line.fetch(ticket, &mut None));
+    let answers = tickets.map(|ticket| fetch(&line, ticket));
     assert_eq!(answers, [Some(10), Some(11), None]);
-    assert_eq!(
-        (line.waiting(), line.fetch(tickets[0], &mut None)),
-        (1, None)
-    );
+    assert_eq!((line.waiting(), fetch(&line, tickets[0])), (1, None));
     serve(&line, 9);
-    assert_eq!(line.fetch(tickets[2], &mut None), Some(12));
+    assert_eq!(fetch(&line, tickets[2]), Some(12));
     assert_eq!(line.waiting(), 0);
 }
 
@@ -48,10 +49,7 @@ fn space_that_comes_up_within_an_attempt_is_not_lost() {
         }
         Some(*number)
     });
-    assert_eq!(
-        (attempts.get(), line.fetch(ticket, &mut None)),
-        (2, Some(1))
-    );
+    assert_eq!((attempts.get(), fetch(&line, ticket)), (2, Some(1)));
 }
 
 #[test]
@@ -76,7 +74,7 @@ fn the_line_goes_on_once_a_future_is_woken() {
         assert_eq!(line.waiting(), 3 - answered);
     }
     assert!(serve(&line, 9).is_none());
-    let answers = tickets.map(|ticket| line.fetch(ticket, &mut None));
+    let answers = tickets.map(|ticket| fetch(&line, ticket));
     assert_eq!(answers, [1, 2, 3].map(Some));
 }
 
@@ -86,13 +84,9 @@ fn those_turned_away_are_the_unwanted_ones() {
     let tickets = [1, 2, 3, 4].map(|number| join(&line, number));
     let wakers = line.turn_away(|number| number % 2 == 0, |number| 10 * number);
     assert!(wakers.is_empty());
-    let answers = tickets.map(|ticket| line.fetch(ticket, &mut None));
+    let answers = tickets.map(|ticket| fetch(&line, ticket));
     assert_eq!(answers, [None, Some(20), None, Some(40)]);
     serve(&line, 9);
-    assert_eq!(
-        line.fetch(tickets[0], &mut None),
-        Some(1),
-        "the order stays"
-    );
-    assert_eq!(line.fetch(tickets[2], &mut None), Some(3));
+    assert_eq!(fetch(&line, tickets[0]), Some(1), "the order stays");
+    assert_eq!(fetch(&line, tickets[2]), Some(3));
 }
