@@ -9,19 +9,20 @@
 //! Last, it calls the handles' wakers, and drops the captures of the closures, oldest first.
 //!
 //! The drop of a capture may itself discard tasks of the same pool. Those tasks are settled at
-//! once. Their wakers and captures are added to the *frame* of the outer discard, further up this
-//! thread's stack. The outer discard calls the wakers and drops the captures, so nested discards do
-//! not deepen the stack. A thread that serves the line has a frame, too, for the wakers of futures:
-//! such a waker may drop another future, and so make space for a third. A shutdown of the pool that
-//! is called by user code of a frame does not wait. Otherwise it would wait for a running task, and
-//! that task may wait until this thread drops another capture, which would be a deadlock.
+//! once, and their captures are added to the *frame* of the outer discard, further up this thread's
+//! stack. The outer discard drops them, so nested discards do not deepen the stack. A thread that
+//! serves the line has a frame, too, for the wakers of futures. A waker may drop another future, and
+//! so make space for a third. Wakers that come up within a waker are called once it has returned.
+//! Those that come up within the drop of a capture are called there, because that drop may wait for
+//! what they wake. A shutdown of the pool that is called by user code of a frame does not wait. It
+//! might wait for a task that waits until this thread drops another capture: a deadlock.
 
 use super::core::Core;
 use super::request::Location;
 use crate::parts::completion::Remains;
 use crate::parts::in_flight::NOTIFIED;
 use crate::parts::slot::Claim;
-use crate::sync::{thread_local, Arc};
+use crate::sync::{exposed, thread_local, Arc};
 use crate::work::env::{Env, NEVER};
 use crate::work::job::{Captured, NeverRan, Task};
 use crate::work::observe;
@@ -64,9 +65,8 @@ impl Frame {
     }
 
     pub(super) fn add_waker(&self, waker: Waker) {
-        self.wakers
-            .borrow_mut()
-            .extend(self.waker.replace(Some(waker)));
+        let before = self.waker.replace(Some(waker));
+        self.wakers.borrow_mut().extend(before);
     }
 
     /// Calls `fill`, then the wakers, unless this is called within such a call.
@@ -117,9 +117,9 @@ impl Core {
         self.with_frame(|frame| frame.is_some())
     }
 
-    /// Calls `fill`, which runs no user code, but adds it to the frame. If this thread already has a
-    /// frame for this pool, that is the frame, and its owner drops the captures. Otherwise drops them
-    /// afterwards.
+    /// Calls `fill`, which runs no user code, but adds it to the frame. Then calls the frame's
+    /// wakers, unless this is called within a waker or `fill`. If this thread already has a frame for
+    /// this pool, that is the frame, and its owner drops the captures. Otherwise drops them last.
     pub(super) fn in_frame(&self, fill: impl FnOnce(&Frame)) {
         let own = Frame {
             pool: self.env.id,
@@ -134,14 +134,14 @@ impl Core {
             if outer.is_none() {
                 INNERMOST.with(|it| it.set(&raw const own));
             }
-            outer.unwrap_or(&own).run(&self.env, fill);
+            exposed(|| outer.unwrap_or(&own).run(&self.env, fill));
             outer.is_none()
         });
         if !is_outermost {
             return;
         }
-        // Panics of user code are contained, so nothing here unwinds. So the frame is always taken
-        // off the list before it is dropped.
+        // Panics of user code are contained, so nothing unwinds, here or above. So the frame is
+        // always taken off the list before it is dropped.
         while !self.env.is_forked() && own.step(&self.env) {}
         INNERMOST.with(|it| it.set(own.outer));
         if self.env.is_forked() {
@@ -208,9 +208,8 @@ impl Core {
         }
     }
 
-    /// Settles tasks that were taken out and counted, and serves the line. Then calls their wakers
-    /// and drops their captures. If this thread has a frame already, leaves these two steps to the
-    /// frame's owner.
+    /// Settles tasks that were taken out and counted, and serves the line. Their wakers and captures
+    /// are user code of the frame: see [`Core::in_frame`].
     pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>, why: NeverRan) {
         if tasks.is_empty() {
             return;

@@ -20,7 +20,7 @@ impl Core {
     /// The recursion is bounded. An attempt for an entry may make space and call this function
     /// again. The line has a server then, so the inner call only leaves an event and returns (W2).
     /// A waker may also call this function again. The inner call then leaves further wakers to the
-    /// frame in which this waker is called.
+    /// call of [`Core::in_frame`] that called this waker.
     #[inline]
     pub(crate) fn serve_line(self: &Arc<Self>) {
         if self.line.waiting() != 0 {

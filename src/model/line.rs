@@ -55,8 +55,7 @@ impl Line {
 
     /// Returns the answer if there is one. Otherwise stores the waker.
     pub fn fetch(&self, ticket: u64, waker: Option<&Waker>) -> Option<u32> {
-        let mut wake_up = waker.cloned().map(WakeUp::Task);
-        self.0.fetch(ticket, &mut wake_up)
+        (self.0).fetch(ticket, &mut waker.cloned().map(WakeUp::Task))
     }
 
     /// Sleeps until the answer is there.

@@ -115,8 +115,7 @@ impl<T, A> Line<T, A> {
     /// one. The caller drops what it gets, which may be user code.
     pub(crate) fn fetch(&self, ticket: u64, wake_up: &mut Option<WakeUp>) -> Option<A> {
         let mut list = lock(&self.list);
-        let place = list.find(ticket).filter(|_| wake_up.is_some());
-        if let Some(place) = place {
+        if let (Some(place), true) = (list.find(ticket), wake_up.is_some()) {
             std::mem::swap(&mut list.entries[place].wake_up, wake_up);
         }
         list.answers.remove(&ticket)

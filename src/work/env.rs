@@ -37,7 +37,12 @@ pub(crate) struct Hooks {
 
 impl std::fmt::Debug for Hooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hooks").finish_non_exhaustive()
+        f.debug_struct("Hooks")
+            .field("start", &self.start.is_some())
+            .field("stop", &self.stop.is_some())
+            .field("around", &self.around.is_some())
+            .field("on_panic", &self.on_panic.is_some())
+            .finish()
     }
 }
 
