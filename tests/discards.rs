@@ -440,3 +440,24 @@ fn law10_a_capture_waits_for_a_future_that_it_cancels() {
         drop(handle);
     });
 }
+
+/// A cancel calls the waker of a future in line. A shutdown in that waker does not wait.
+#[test]
+fn law10_a_shutdown_in_a_waker_returns_at_once() {
+    timed(|| {
+        let (pool, busy) = held(1);
+        pool.serve(|| ()).unwrap();
+        let (group, of_waker) = (pool.group(), pool.clone());
+        let (tell, told) = mpsc::channel();
+        let shuts = on_drop(move || {
+            let report = of_waker.shutdown(Shutdown::Drain, Duration::MAX);
+            tell.send(report.stragglers.len()).unwrap();
+        });
+        let waker = Waker::from(Arc::new(Drops(Mutex::new(Some(shuts)))));
+        let _future = pending(group.awaitable().serve_async(|| ()), &waker);
+        group.cancel();
+        assert_eq!(told.try_recv(), Ok(1));
+        busy.open();
+        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+    });
+}

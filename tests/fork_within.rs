@@ -172,12 +172,12 @@ fn law19_a_task_whose_child_asks_its_pool_and_exits() {
     });
 }
 
-/// A discarded task's waker, or the first discarded capture, forks on the thread that discards. The
-/// child drops no further capture and calls no other waker.
+/// A waker of a future in line, a discarded task's waker or the first discarded capture forks on
+/// the thread that discards. The child settles and drops nothing further and calls no other waker.
 #[test]
 fn law19_a_discard_that_forks() {
-    let cases = product([true, false], [true, false]);
-    isolated_each(cases, |(by_shutdown, by_waker)| {
+    let cases = product([true, false], ["line", "waker", "capture"]);
+    isolated_each(cases, |(by_shutdown, way)| {
         let it = Forks::occupied();
         let (drops, mut handles) = (Tally::default(), Vec::new());
         let waker = Waker::from(Arc::new(it.child.clone()));
@@ -187,17 +187,21 @@ fn law19_a_discard_that_forks() {
                 drops.add(1);
                 child.fork();
             });
-            if by_waker {
+            if way == "waker" {
                 handles.push(pending(must_await(it.group.awaitable(), task), &waker));
             } else {
                 must_serve_in(&it.group, task);
             }
         }
+        must_serve_in(&it.group, || ());
+        let in_line =
+            (way == "line").then(|| pending(it.group.awaitable().serve_async(|| ()), &waker));
         discard_queued(by_shutdown, &it.pool, &it.group);
         if it.child.is_here() {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
-                // Handles are told before any capture is dropped.
-                assert_eq!(drops.get(), u64::from(!by_waker));
+                // Handles are told before any capture is dropped, and the line before any handle.
+                assert_eq!(drops.get(), u64::from(way == "capture"));
+                assert_stats!(it.pool.stats(), queued: if way == "line" { 4 } else { 0 });
                 assert_refuses(&it.pool, &[it.group]);
                 drop(it.pool);
             }));
@@ -205,20 +209,31 @@ fn law19_a_discard_that_forks() {
         }
         assert_eq!(drops.get(), 3);
         assert!(handles.iter().all(|handle| handle.is_finished()));
-        assert_eq!((it.group.discarded(), it.group.pending()), (3, 0));
-        it.assert_ended(4);
+        drop(in_line);
+        assert_eq!((it.group.discarded(), it.group.pending()), (4, 0));
+        it.assert_ended(5);
     });
 }
 
-/// The waker of a future in line forks on a worker that has taken its next task.
+/// The waker of a future in line forks on a worker that has taken its next task, or on a thread
+/// that raises the limit. The child starts no thread.
 #[test]
 fn law19_a_waker_in_line_that_forks() {
-    isolated(|| {
-        let it = Forks::occupied();
+    isolated_each([1, 3], |limit| {
+        let it = Forks::new(|builder, _| builder.max_workers(3));
+        it.pool.set_limit(1).unwrap();
+        occupy(&it.pool, &it.gate, 1);
         (0..4).for_each(|_| must_serve(&it.pool, it.child.bystander()));
         let waker = Waker::from(Arc::new(it.child.clone()));
         let future = it.pool.awaitable().serve_async(it.child.bystander());
         let future = pending(future, &waker);
+        it.pool.set_limit(limit).unwrap();
+        if it.child.is_here() {
+            #[cfg(target_os = "linux")]
+            exit(i32::from(os::thread_total() != 1));
+            #[cfg(not(target_os = "linux"))]
+            exit(0);
+        }
         it.gate.open();
         settle(&it.pool);
         drop(future);
