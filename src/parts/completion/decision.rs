@@ -4,21 +4,19 @@ use super::node::WaitNode;
 use crate::parts::backoff::Backoff;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The state of the task whose id is in the word. The word is zero while the worker runs no task
-/// with a waiter, and while such a task's outcome is being delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum DecisionState {
-    /// The task runs. Its caller has not left, and its handle has not cancelled it.
-    Running = 1,
-    /// The worker is reading the deadline in the caller's node, or a thread that leaves the task is
-    /// storing its deadline. A thread that waits for the end of this state waits for a few
-    /// instructions.
-    Pinned = 2,
-    /// The caller has left, or the handle has cancelled the task.
-    Abandoned = 3,
-}
+// The states of the task whose id is in the word. The word is zero while the worker runs no task
+// with a waiter, and while such a task's outcome is being delivered.
 
+/// The task runs. Its caller has not left, and its handle has not cancelled it.
+const RUNNING: u64 = 1;
+/// The worker is reading the deadline in the caller's node, or a thread that leaves the task is
+/// storing its deadline. A thread that waits for the end of this state waits for a few
+/// instructions.
+const PINNED: u64 = 2;
+/// The caller has left, or the handle has cancelled the task.
+const ABANDONED: u64 = 3;
+
+/// The bits of the word that hold the state.
 const STATE: u64 = 7;
 /// A flag in the ids of tasks from the queue. No generation of a slot has this bit.
 const QUEUED: u64 = 1 << 63;
@@ -50,16 +48,12 @@ pub(crate) struct Decision {
     left_at: AtomicU64,
 }
 
-const fn word(task_id: u64, state: DecisionState) -> u64 {
-    task_id | state as u64
-}
-
 impl Decision {
     /// Returns `true` if the running task's caller has left, or its handle has cancelled the task.
     pub(crate) fn is_abandoned(&self) -> bool {
         // ORDERING: C2: acquires the deadline. A reader that misses the step finds it the next
         // time.
-        self.word.load(Ordering::Acquire) & STATE == DecisionState::Abandoned as u64
+        self.word.load(Ordering::Acquire) & STATE == ABANDONED
     }
 
     /// Returns the deadline at which the running task's caller left. Returns `None` if it has not
@@ -76,8 +70,7 @@ impl Decision {
     pub(crate) fn start(&self, task_id: u64) {
         // ORDERING: C1: comes after the worker has copied what it needs of the node. This is a swap
         // because loom reports a store that races a compare-and-swap as a data race.
-        self.word
-            .swap(word(task_id, DecisionState::Running), Ordering::AcqRel);
+        self.word.swap(task_id | RUNNING, Ordering::AcqRel);
     }
 
     /// Claims the outcome for the worker whose task has ended. The worker then writes the outcome
@@ -89,12 +82,11 @@ impl Decision {
 
     /// Changes the word to `to` if the task is `Running`. Returns `false` otherwise.
     fn step(&self, task_id: u64, to: u64) -> bool {
-        let running = word(task_id, DecisionState::Running);
         // ORDERING: C1, C2: a thread that leaves acquires that the worker has read what it needs of
         // the node. A worker that loses acquires all that the thread did before it left. The
         // outcome is published by `done`, not here.
         (self.word)
-            .compare_exchange(running, to, Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(task_id | RUNNING, to, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
@@ -109,16 +101,9 @@ impl Decision {
     fn await_left(&self, task_id: u64) {
         let mut backoff = Backoff::default();
         // ORDERING: C2: acquires the deadline that the leaving thread has stored.
-        while self.word.load(Ordering::Acquire) == word(task_id, DecisionState::Pinned) {
+        while self.word.load(Ordering::Acquire) == task_id | PINNED {
             backoff.wait();
         }
-    }
-
-    /// Pins the word of a running task. The worker does this to read the deadline, and a thread
-    /// that leaves the task does it to store its deadline. Returns `false` if the word is not
-    /// `Running`.
-    fn pin(&self, task_id: u64) -> bool {
-        self.step(task_id, word(task_id, DecisionState::Pinned))
     }
 
     /// Returns the deadline that the caller of the running task gave to
@@ -129,7 +114,7 @@ impl Decision {
     /// The task has been started and not completed. `node` is the node of its caller, and is alive
     /// as long as the word says that the caller waits.
     pub(crate) unsafe fn deadline(&self, task_id: u64, node: *const WaitNode) -> u64 {
-        if !self.pin(task_id) {
+        if !self.step(task_id, task_id | PINNED) {
             self.await_left(task_id);
             // Relaxed: the word was read with Acquire.
             return self.left_at.load(Ordering::Relaxed);
@@ -137,8 +122,7 @@ impl Decision {
         // SAFETY: the word is pinned, so the caller cannot leave, and its node is alive.
         let deadline = unsafe { &*node }.await_deadline();
         // ORDERING: C1: ends `Pinned` after the node has been read.
-        self.word
-            .swap(word(task_id, DecisionState::Running), Ordering::AcqRel);
+        self.word.swap(task_id | RUNNING, Ordering::AcqRel);
         deadline
     }
 
@@ -148,13 +132,12 @@ impl Decision {
     /// deadline or has been left before. Also returns `false` if the outcome is being delivered.
     #[must_use]
     pub(crate) fn leave(&self, task_id: u64, deadline: u64) -> bool {
-        let leaves = self.pin(task_id);
+        let leaves = self.step(task_id, task_id | PINNED);
         if leaves {
             // Relaxed: the swap below publishes it.
             self.left_at.store(deadline, Ordering::Relaxed);
             // ORDERING: C2: releases the deadline.
-            self.word
-                .swap(word(task_id, DecisionState::Abandoned), Ordering::AcqRel);
+            self.word.swap(task_id | ABANDONED, Ordering::AcqRel);
         }
         leaves
     }
