@@ -7,8 +7,8 @@
 use super::core::Core;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use crate::error::{DeadlineError, Panic, Refusal, Refused, TaskError, Unrun};
-use crate::parts::backoff::Backoff;
-use crate::parts::completion::{is_queued, Shared, WaitNode, Waited};
+use crate::parts::backoff::{Backoff, Step};
+use crate::parts::completion::{is_queued, Shared, WaitNode};
 use crate::parts::deadline::{Deadline, Until};
 use crate::parts::members::Ended;
 use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
@@ -236,7 +236,9 @@ fn wait_for(
     let left_at = core.env.due(deadline);
     node.set_deadline(left_at);
     match node.wait(deadline, core.parallel) {
-        Waited::Done => {
+        None => return leave(core, location, node, left_at),
+        Some(Step::Yielded) => core.result_came_after_yield(),
+        Some(_) => {
             core.result_came_without_yield();
             // The worker that took the task from the queue is probably idle and still awake. So
             // this thread tries that worker first for its next task.
@@ -244,8 +246,6 @@ fn wait_for(
                 core.set_affinity(slot, 0);
             }
         }
-        Waited::DoneOnceOffered => core.result_came_after_yield(),
-        Waited::Expired => return leave(core, location, node, left_at),
     }
     CallEnd::Outcome
 }

@@ -2,7 +2,7 @@
 
 use super::Deadline;
 use crate::parts::backoff::Backoff;
-use crate::parts::completion::{self, WaitNode, Waited};
+use crate::parts::completion::{self, WaitNode};
 use crate::parts::deadline;
 use crate::sync::UnsafeCell;
 
@@ -67,7 +67,7 @@ impl Call {
     /// Waits for the result, without a deadline.
     pub fn wait(&self) -> usize {
         let done = self.node.wait(&deadline::Deadline::never(), false);
-        assert_ne!(done, Waited::Expired);
+        assert!(done.is_some());
         self.take()
     }
 
@@ -75,8 +75,8 @@ impl Call {
     /// Returns `None` if the task was left.
     pub fn wait_until(&self, decision: &Decision, deadline: &Deadline) -> Option<usize> {
         match self.node.wait(&deadline.0, false) {
-            Waited::Expired => self.leave(decision, 0),
-            Waited::Done | Waited::DoneOnceOffered => Some(self.take()),
+            None => self.leave(decision, 0),
+            Some(_) => Some(self.take()),
         }
     }
 

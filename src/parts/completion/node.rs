@@ -37,19 +37,6 @@ const CANCELLED: u32 = 1 << 31;
 /// waiting thread.
 const LEAVES: u32 = 1 << 30;
 
-/// How a wait has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Waited {
-    /// The outcome is there.
-    Done,
-    /// The outcome came right after this thread had yielded. So the worker probably runs on the
-    /// same core as this thread.
-    DoneOnceOffered,
-    /// The deadline passed before the outcome came.
-    Expired,
-}
-
 /// The way to wake a waiter.
 #[derive(Debug)]
 pub(crate) enum WakeUp {
@@ -182,8 +169,11 @@ impl WaitNode {
         PARK_NEXT.set(true);
     }
 
-    /// Waits until the outcome is there or the deadline has passed.
-    pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Waited {
+    /// Waits until the outcome is there, and returns the step after which it came. After `Yielded`,
+    /// the worker probably runs on the same core as this thread. Returns `None` if the deadline
+    /// passed first.
+    #[must_use]
+    pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Option<Step> {
         let mut spin = BoundedSpin::new(parallel, YIELD_EARLY.get());
         if PARK_NEXT.take() {
             spin = BoundedSpin::default();
@@ -193,23 +183,19 @@ impl WaitNode {
             step = spin.step();
             if step == Step::Spent {
                 YIELD_EARLY.set(false);
-                return self.park(deadline);
+                return self.park(deadline).then_some(step);
             }
             if step == Step::Yielded && deadline.has_passed() && !self.is_done() {
-                return Waited::Expired;
+                return None;
             }
         }
-        let has_yielded = step == Step::Yielded;
-        YIELD_EARLY.set(has_yielded);
-        if has_yielded {
-            Waited::DoneOnceOffered
-        } else {
-            Waited::Done
-        }
+        YIELD_EARLY.set(step == Step::Yielded);
+        Some(step)
     }
 
+    /// Parks until the outcome is there. Returns `false` if the deadline passes first.
     #[cold]
-    fn park(&self, deadline: &Deadline) -> Waited {
+    fn park(&self, deadline: &Deadline) -> bool {
         // Relaxed: only this thread sets `PARKED`, and the loop below looks for `DONE`.
         if self.done.load(Ordering::Relaxed) == WAITING {
             // SAFETY: this thread is the caller or the handle, and the state is `WAITING`.
@@ -217,15 +203,13 @@ impl WaitNode {
             // A failure means `DONE`, which the loop reads again.
             let _ = self.set_parked();
         }
-        loop {
-            if self.is_done() {
-                return Waited::Done;
-            }
+        while !self.is_done() {
             if deadline.has_passed() {
-                return Waited::Expired;
+                return false;
             }
             deadline.park();
         }
+        true
     }
 
     /// Replaces the stored wake-up. Returns the previous one.

@@ -8,7 +8,7 @@
 //! side that leaves last frees the memory. A handle's side that finds `DONE` is the last side. A
 //! task's side that finds `GONE` is the last side.
 
-use super::node::{WaitNode, Waited, WakeUp};
+use super::node::{WaitNode, WakeUp};
 use crate::parts::deadline::Deadline;
 use crate::sync::UnsafeCell;
 use std::any::Any;
@@ -158,7 +158,7 @@ impl<O> HandleSide<O> {
         // waker and does not unpark this thread, so this thread must not park. `has_outcome` finds
         // this state.
         let node = self.node();
-        let is_done = node.has_outcome() || node.wait(deadline, parallel) != Waited::Expired;
+        let is_done = node.has_outcome() || node.wait(deadline, parallel).is_some();
         if !is_done {
             drop(self.retract());
         }
