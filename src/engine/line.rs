@@ -126,8 +126,8 @@ impl Core {
         let wanted = task.take().expect("a task to submit");
         let thread = Some(WakeUp::Thread(thread::current()));
         let ticket = self.join_line(wanted, options.members, submitted, thread);
-        let own = options.deadline;
-        let until = own.map_or(block_until, |own| own.earlier(block_until));
+        let own = options.deadline.unwrap_or(block_until);
+        let until = std::cmp::min_by_key(own, block_until, |deadline| self.env.due(deadline));
         match self.await_answer(ticket, until) {
             Ok(Ok(location)) => {
                 if let Location::Mailbox { slot, generation } = location {
@@ -152,10 +152,9 @@ impl Core {
             if let Some(answer) = self.line.fetch(ticket, &mut None) {
                 return Ok(answer);
             }
-            if deadline.has_passed() {
+            if !deadline.park() {
                 return self.leave_line(ticket);
             }
-            deadline.park();
         }
     }
 

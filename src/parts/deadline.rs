@@ -75,12 +75,16 @@ mod imp {
             self.instant().is_some_and(|at| now() >= at)
         }
 
-        /// Parks until the thread is unparked, perhaps spuriously, or until the deadline.
-        pub(crate) fn park(&self) {
+        /// Parks until the thread is unparked, perhaps spuriously, or until the deadline. Returns
+        /// `false` at once if the deadline has passed.
+        #[must_use]
+        pub(crate) fn park(&self) -> bool {
             match self.left() {
                 None => thread::park(),
+                Some(Duration::ZERO) => return false,
                 Some(left) => thread::park_timeout(left),
             }
+            true
         }
 
         /// Returns the time that is left, or `None` if there is no deadline.
@@ -128,10 +132,13 @@ mod imp {
             self.0.as_ref().is_some_and(|f| f.load(Ordering::SeqCst))
         }
 
-        pub(crate) fn park(&self) {
-            if !self.has_passed() {
+        #[must_use]
+        pub(crate) fn park(&self) -> bool {
+            let waits = !self.has_passed();
+            if waits {
                 thread::park();
             }
+            waits
         }
 
         pub(crate) fn left(&self) -> Option<Duration> {
@@ -141,14 +148,3 @@ mod imp {
 }
 
 pub(crate) use imp::Deadline;
-
-impl Deadline {
-    /// Returns the deadline that comes first.
-    pub(crate) fn earlier<'a>(&'a self, other: &'a Self) -> &'a Self {
-        match (self.instant(), other.instant()) {
-            (Some(own), Some(at)) if own < at => self,
-            (Some(_), None) => self,
-            _ => other,
-        }
-    }
-}

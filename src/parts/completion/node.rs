@@ -204,10 +204,9 @@ impl WaitNode {
             let _ = self.set_parked();
         }
         while !self.is_done() {
-            if deadline.has_passed() {
+            if !deadline.park() {
                 return false;
             }
-            deadline.park();
         }
         true
     }
