@@ -118,7 +118,7 @@ impl Worker<'_> {
         let mut backoff = Backoff::default();
         let count = || self.core.in_flight.add(NOTIFIED);
         // SAFETY: this thread is the slot's worker, and is being started.
-        while unsafe { self.it.has_started(count) }.is_none() {
+        while !unsafe { self.it.has_started(count) } {
             backoff.wait();
         }
     }

@@ -81,8 +81,10 @@ impl Slot {
     /// to look at the queue. Returns `None` if a caller is currently taking its task back. The
     /// worker must then try again.
     pub fn has_started(&self) -> Option<bool> {
+        let mut searches = false;
         // SAFETY: as above.
-        unsafe { self.slot.has_started(|| ()) }
+        let has_started = unsafe { self.slot.has_started(|| searches = true) };
+        has_started.then_some(searches)
     }
 
     /// Claims the worker by affinity. Leaves the worker's entry in the ready ring.

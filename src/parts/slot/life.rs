@@ -55,18 +55,15 @@ impl<T, R> Slot<T, R> {
         self.thread.with_mut(|t| unsafe { *t = Some(thread) });
     }
 
-    /// Ends the worker's start. Returns `Some(true)` if the worker's order is to look at the queue.
-    /// In that case, calls `count` before another thread can see the end of the start. Returns
-    /// `None` if another thread is changing the word, for example a caller that takes its task
-    /// back. The worker must then try again.
+    /// Ends the worker's start. If the worker's order is to look at the queue, calls `count` before
+    /// another thread can see the end of the start. Returns `false` if another thread is changing
+    /// the word, for example a caller that takes its task back. The worker must then try again.
     ///
     /// # Safety
     /// The caller is the slot's worker, which is starting.
-    pub(crate) unsafe fn has_started(&self, count: impl FnOnce()) -> Option<bool> {
+    #[must_use]
+    pub(crate) unsafe fn has_started(&self, count: impl FnOnce()) -> bool {
         let word = self.see();
-        if word.state() == State::Held {
-            return None;
-        }
         let searches = word.is_starting_without_task();
         if searches {
             count();
@@ -74,7 +71,8 @@ impl<T, R> Slot<T, R> {
         // While the worker is `Searching`, other threads can only clear `LISTED`. So the start may
         // end even if the word has changed since it was read. In any other state, a change of the
         // word may be a new order. So the start ends only if the word has not changed.
-        self.update(|now| (searches || now == word).then(|| now.without(STARTING)))?;
-        Some(searches)
+        let may = |now: Word| searches || now == word && now.state() != State::Held;
+        self.update(|now| may(now).then(|| now.without(STARTING)))
+            .is_some()
     }
 }

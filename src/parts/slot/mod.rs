@@ -81,15 +81,9 @@ unsafe impl<T: Send, R: Sync> Sync for Slot<T, R> {}
 
 impl<T, R> Slot<T, R> {
     pub(crate) fn new(record: R) -> Self {
-        Self::starting_at(0, record)
-    }
-
-    /// Creates a slot as if `generation` tasks had been handed over. Tests start near the point at
-    /// which generations wrap.
-    pub(crate) fn starting_at(generation: u64, record: R) -> Self {
         Self {
             hot: Hot {
-                status: AtomicU64::new(generation.wrapping_mul(GENERATION) | State::Free as u64),
+                status: AtomicU64::new(State::Free as u64),
                 mailbox: UnsafeCell::new(MaybeUninit::uninit()),
             },
             record,
@@ -117,7 +111,7 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Takes a step for the only thread that may change the state now, and adds `more` to the word.
-    /// Returns the word before the step. This is an addition and not a store, because other threads
+    /// Returns the word after the step. This is an addition and not a store, because other threads
     /// may clear `LISTED` at the same time.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
@@ -126,8 +120,9 @@ impl<T, R> Slot<T, R> {
         // ORDERING: P1, P2, P3, M1: as in `swap_if`.
         let before = Word(self.hot.status.fetch_add(delta, Ordering::SeqCst));
         debug_assert_eq!(before.state(), from);
-        changed(before, Word(before.0.wrapping_add(delta)));
-        before
+        let after = Word(before.0.wrapping_add(delta));
+        changed(before, after);
+        after
     }
 
     /// Takes a step of the slot's worker.
@@ -218,8 +213,7 @@ impl<T, R> Slot<T, R> {
             State::Busy
         };
         // SAFETY: by this function's contract, the caller holds the slot.
-        let before = unsafe { self.order(claim, to, GENERATION) };
-        Word(before.0.wrapping_add(GENERATION)).generation()
+        unsafe { self.order(claim, to, GENERATION) }.generation()
     }
 
     /// Sends the worker to look at the queue, and wakes it if it sleeps.
@@ -232,7 +226,7 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Gives the worker its order by a step to the state `to`, and wakes the worker if it sleeps.
-    /// Adds `more` to the word. Returns the word before the step.
+    /// Adds `more` to the word. Returns the word after the step.
     ///
     /// # Safety
     /// The caller holds the slot by this claim (`Held`).
@@ -248,11 +242,11 @@ impl<T, R> Slot<T, R> {
         } else {
             None
         };
-        let before = self.shift(State::Held, to, more);
+        let after = self.shift(State::Held, to, more);
         if let Some(sleeper) = sleeper {
             sleeper.unpark();
         }
-        before
+        after
     }
 
     /// Moves the task out of the mailbox.
@@ -322,28 +316,25 @@ impl<T, R> Slot<T, R> {
         self.see().state() == State::Held
     }
 
-    /// Returns the worker's order if there is one. Taking an offered task starts it.
+    /// Returns the worker's order if there is one. Taking an offered task starts it. Also returns
+    /// `None` if another thread changes the word meanwhile. The worker looks again then, as it does
+    /// while there is no order.
     ///
     /// # Safety
     /// The caller is the slot's worker and has no task: it is new, or it has been idle since its
     /// last task.
     #[inline]
     pub(crate) unsafe fn poll_order(&self) -> Option<Order<T>> {
-        let mut word = self.see();
-        loop {
-            match word.state() {
-                State::Busy => break,
-                State::Offered => match self.swap_if(word, word.to(State::Busy)) {
-                    Ok(()) => break,
-                    Err(now) => word = now,
-                },
-                State::Searching => return Some(Order::Search),
-                State::Retiring => return Some(Order::Retire),
-                State::Idle | State::Held => return None,
-                State::Free => unreachable!("a worker's slot is not free"),
-            }
-        }
-        Some(Order::Run {
+        let word = self.see();
+        let runs = match word.state() {
+            State::Busy => true,
+            State::Offered => self.swap_if(word, word.to(State::Busy)).is_ok(),
+            State::Searching => return Some(Order::Search),
+            State::Retiring => return Some(Order::Retire),
+            State::Idle | State::Held => false,
+            State::Free => unreachable!("a worker's slot is not free"),
+        };
+        runs.then(|| Order::Run {
             // SAFETY: this thread saw `Busy` or won `Offered -> Busy`. The mailbox has not been
             // emptied since, because the worker has no task, by this function's contract.
             task: unsafe { self.empty() },

@@ -114,11 +114,8 @@ impl Word {
     /// Returns `true` if the flags are legal in this state: only an idle worker may be parked, and
     /// no worker in its start hook is idle.
     pub(super) const fn is_sound(self) -> bool {
-        if self.is_idle() {
-            !self.is_starting()
-        } else {
-            !self.is_parked()
-        }
+        let illegal = if self.is_idle() { STARTING } else { PARKED };
+        self.0 & illegal == 0
     }
 
     /// Returns the word with the state `state`, and without `PARKED`.
