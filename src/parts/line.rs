@@ -212,13 +212,7 @@ impl<T, A> Line<T, A> {
         list.answers.insert(entry.ticket, answer);
         // ORDERING: P5: lowered under the lock, as the entry is answered.
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        match entry.wake_up? {
-            WakeUp::Task(waker) => Some(waker),
-            WakeUp::Thread(thread) => {
-                thread.unpark();
-                None
-            }
-        }
+        entry.wake_up.and_then(WakeUp::unpark)
     }
 }
 

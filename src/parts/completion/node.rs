@@ -44,6 +44,21 @@ pub(crate) enum WakeUp {
     Task(Waker),
 }
 
+impl WakeUp {
+    /// Unparks a thread. Returns the waker of a future instead. The caller must wake it, which is
+    /// user code.
+    #[must_use]
+    pub(crate) fn unpark(self) -> Option<Waker> {
+        match self {
+            Self::Task(waker) => Some(waker),
+            Self::Thread(thread) => {
+                thread.unpark();
+                None
+            }
+        }
+    }
+}
+
 /// The part of the shared memory that does not depend on the type of the outcome.
 ///
 /// | `done` | to | by |
@@ -263,15 +278,7 @@ impl WaitNode {
                 // ORDERING: C4, C5: as above.
                 // SAFETY: the node is alive until this step.
                 let before = unsafe { (*done).swap(DONE, Ordering::AcqRel) };
-                let waker = match wake_up {
-                    Some(WakeUp::Task(waker)) => Some(waker),
-                    Some(WakeUp::Thread(caller)) => {
-                        caller.unpark();
-                        None
-                    }
-                    None => None,
-                };
-                return (waker, before == GONE);
+                return (wake_up.and_then(WakeUp::unpark), before == GONE);
             }
         }
     }
