@@ -314,8 +314,8 @@ impl WaitNode {
         unsafe { self.replace(None) }
     }
 
-    /// Stores `waker` in place of the stored wake-up. If the outcome is there, stores nothing and
-    /// returns `true`.
+    /// Stores `waker` in place of the stored wake-up. Returns `true` if the outcome is there. Then
+    /// no thread takes the wake-up any more.
     pub(super) fn register(&self, waker: &Waker) -> bool {
         let before = self.retract();
         if self.has_outcome() {
@@ -328,13 +328,9 @@ impl WaitNode {
         };
         // SAFETY: this thread is the handle, and the state is `WAITING`.
         unsafe { self.replace(Some(WakeUp::Task(now))) };
-        if self.set_parked() {
-            return false;
-        }
-        // SAFETY: `PARKED` was not set, so the worker has set `DONE` without touching the wake-up.
-        // The wake-up still belongs to this thread.
-        let _unused = unsafe { self.replace(None) };
-        true
+        // If `PARKED` cannot be set, the worker has set `DONE` without touching the wake-up. The
+        // wake-up is then dropped with the node.
+        !self.set_parked()
     }
 
     /// Leaves the node for good. Returns the stored wake-up, if there is one. Also returns `true`
