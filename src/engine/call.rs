@@ -240,9 +240,9 @@ fn wait_for(
         Some(Step::Yielded) => core.result_came_after_yield(),
         Some(_) => {
             core.result_came_without_yield();
-            // The worker that took the task from the queue is probably idle and still awake. So
-            // this thread tries that worker first for its next task.
-            if let (Location::Queue { .. }, Some(slot)) = (&location, node.worker_slot()) {
+            // A worker that took the task from the queue has published its slot. It is probably
+            // idle and still awake. So this thread tries that worker first for its next task.
+            if let Some(slot) = node.worker_slot() {
                 core.set_affinity(slot, 0);
             }
         }
@@ -259,7 +259,7 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
         return CallEnd::Back(task, SubmitError::Expired);
     }
     let mut backoff = Backoff::default();
-    loop {
+    while !node.is_done() {
         let started_on = match location {
             Location::Mailbox { slot, .. } => Some(slot),
             Location::Queue { .. } => node.worker_slot(),
@@ -272,9 +272,7 @@ fn leave(core: &Arc<Core>, location: Location, node: &WaitNode, left_at: u64) ->
                 return CallEnd::TimedOut;
             }
         }
-        if node.is_done() {
-            return CallEnd::Outcome;
-        }
         backoff.wait();
     }
+    CallEnd::Outcome
 }
