@@ -41,8 +41,7 @@ impl<T, R> Slot<T, R> {
     /// # Safety
     /// The caller has begun the start, and no thread was created.
     pub(crate) unsafe fn start_failed(&self) {
-        let starting = self.see().0 & STARTING;
-        self.shift(State::Held, State::Free, starting.wrapping_neg());
+        self.update(|word| Some(word.to(State::Free).without(STARTING)));
     }
 
     /// Stores the new thread, which waits for its first order.
