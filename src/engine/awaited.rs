@@ -17,7 +17,7 @@ use crate::parts::deadline::Deadline;
 use crate::parts::members::{Ended, Owner};
 use crate::sync::Arc;
 use crate::work::context::Ctx;
-use crate::work::job::{Captured, End, Job, NeverRan, Release};
+use crate::work::job::{End, Job, NeverRan, Release};
 use crate::work::options::Options;
 use std::task::Waker;
 
@@ -58,11 +58,10 @@ where
     }
 
     fn discard(mut self, why: NeverRan) -> Release {
-        let captured: Captured = Box::new(self.take());
         Release {
+            captured: Some(Box::new(self.take())),
             caller: Some(self.end(Some(Err(why())))),
-            captured: Some(captured),
-            ..Release::default()
+            group: None,
         }
     }
 }

@@ -215,7 +215,7 @@ impl<'a> Ctx<'a> {
     /// idle or has started its next task. The waker may submit a task. If this worker were
     /// `Searching`, that submission would wait for its own thread.
     pub(crate) fn defer_wake(&self, remains: Remains) {
-        if !remains.is_empty() {
+        if remains.waker.is_some() || remains.node.is_some() {
             self.remains.set(remains);
             self.todo.set(self.todo.get() | WAKE);
         }

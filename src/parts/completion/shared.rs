@@ -223,9 +223,3 @@ pub(crate) struct Remains {
     /// The memory of a handle that has left, to be dropped with all that is in it.
     pub(crate) node: Option<Box<dyn Any>>,
 }
-
-impl Remains {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.waker.is_none() && self.node.is_none()
-    }
-}
