@@ -136,19 +136,13 @@ where
     } else {
         Until::After(limit)
     };
-    let deadline = Deadline::new(until);
-    let least = extras.min_remaining;
-    let before = (!least.is_zero()).then(|| core.env.due(&deadline));
-    // The caller's deadline applies, so the task gets no deadline of its own.
-    let times = Times::new(before.unwrap_or(NEVER), least, NEVER, extras.run_limit);
-    do_until(core, extras, times, f, &deadline)
+    do_until(core, extras, f, &Deadline::new(until))
 }
 
 #[inline]
 pub(crate) fn do_until<F, R>(
     core: &Arc<Core>,
     extras: &Extras,
-    times: Option<Times>,
     f: F,
     deadline: &Deadline,
 ) -> Result<R, DeadlineError<F>>
@@ -156,6 +150,10 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
+    let least = extras.min_remaining;
+    let before = (!least.is_zero()).then(|| core.env.due(deadline));
+    // The caller's deadline applies, so the task gets no deadline of its own.
+    let times = Times::new(before.unwrap_or(NEVER), least, NEVER, extras.run_limit);
     // Padded, so that the waiter shares no cache line with other variables of this thread.
     let waiter = CachePadded::new(Waiter::new(extras.label, (times, UnsafeCell::new(None))));
     let task = erase(&core.env, &waiter, f);

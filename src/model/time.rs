@@ -46,7 +46,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    call::do_until(pool.core(), &Extras::NONE, None, f, &deadline.0)
+    call::do_until(pool.core(), &Extras::NONE, f, &deadline.0)
 }
 
 /// Calls [`Pool::do_with_deadline`] with a deadline of the model, for a task with a label. The
@@ -63,7 +63,7 @@ where
         label: Some("label"),
         ..Extras::NONE
     };
-    call::do_until(pool.core(), &extras, None, f, &deadline.0)
+    call::do_until(pool.core(), &extras, f, &deadline.0)
 }
 
 /// Sweeps once, as the cleaner does each time it wakes. The sweep benches idle workers, and retires
