@@ -74,11 +74,8 @@ impl Stretch {
         // As long as the tasks between two looks take little time, each look lets twice as many
         // tasks pass as the one before. Otherwise the worker looks again before its next task.
         let are_short = times.is_some_and(|(looked, _)| since(looked) < LIMIT / 4);
-        let tasks = if are_short {
-            (2 * tasks + 1).min(MANY)
-        } else {
-            0
-        };
+        let more = (2 * tasks + 1).min(MANY);
+        let tasks = if are_short { more } else { 0 };
         self.left.set(tasks);
         let began = times.map_or(now, |(_, began)| began);
         let is_over = tasks < MANY && since(began) >= self.limit.get();

@@ -118,11 +118,9 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
     pub(crate) fn end(self, outcome: Option<O>) -> Answered {
         // SAFETY: the memory is alive until this side is released. This call consumes this side, so
         // it is the only call for the task.
-        let answered = unsafe { Shared::answer(self.0.as_ptr(), outcome) };
-        Answered {
-            shared: Some(self.0),
-            ..answered
-        }
+        let mut answered = unsafe { Shared::answer(self.0.as_ptr(), outcome) };
+        answered.shared = Some(self.0);
+        answered
     }
 
     /// Returns the closure of a task that was not accepted. The handle's side must not have stored

@@ -204,9 +204,7 @@ impl<T, R> Slot<T, R> {
     pub(crate) unsafe fn hand_over(&self, claim: Claim, task: T, revocable: bool) -> u64 {
         // SAFETY: the caller holds the slot, so the mailbox is empty and only the caller may write
         // it.
-        self.hot.mailbox.with_mut(|m| unsafe {
-            (*m).write(task);
-        });
+        (self.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
         let to = if revocable {
             State::Offered
         } else {
@@ -257,9 +255,7 @@ impl<T, R> Slot<T, R> {
     #[inline]
     unsafe fn empty(&self) -> T {
         // SAFETY: by this function's contract.
-        self.hot
-            .mailbox
-            .with_mut(|m| unsafe { (*m).assume_init_read() })
+        (self.hot.mailbox).with_mut(|m| unsafe { (*m).assume_init_read() })
     }
 
     /// Takes an offered task back if the worker has not started it. The caller then holds the slot,
