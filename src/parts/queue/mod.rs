@@ -20,8 +20,8 @@
 //!
 //! A pop waits for no other thread. It returns `Empty` only if `head` was equal to `tail`. It
 //! returns `InProgress` while another thread is between two steps at the oldest position. A push
-//! returns `Full` only if, while it looked, neither `head` nor `tail` moved, `capacity` positions
-//! lay between them, and the oldest cell was not dead.
+//! returns `Full` only if, while it looked, `head` did not move, `capacity` positions lay between
+//! `head` and `tail`, and the oldest cell was not dead.
 //!
 //! Positions wrap at 2^64. They are multiples of [`STEP`], so flags and states fit in the low bits.
 
@@ -211,21 +211,19 @@ impl<T> Queue<T> {
                 return Err(NotPushed::Asleep);
             }
             if self.is_full_by(tail, self.load_head_seen()) {
+                // While `head` does not move, no push moves `tail`.
                 let head = self.see_head();
-                if !self.is_full_by(tail, head) || self.load_tail() != tail {
-                    continue;
-                }
-                if self.skip_dead(head) {
-                    continue;
-                }
-                if self.load_head() == head {
+                if self.is_full_by(tail, head) && !self.skip_dead(head) && self.load_head() == head
+                {
                     return Err(NotPushed::Full);
                 }
-            // SAFETY: no flag is set, and `load_head_seen` has shown that there is space.
-            } else if unsafe { self.push_at(tail, task) } {
-                return Ok(tail);
+            } else {
+                // SAFETY: no flag is set, and `load_head_seen` has shown that there is space.
+                if unsafe { self.push_at(tail, task) } {
+                    return Ok(tail);
+                }
+                crate::sync::spin_loop();
             }
-            crate::sync::spin_loop();
         }
     }
 
@@ -372,22 +370,10 @@ impl<T> Queue<T> {
     /// thread. Returns `false`, and sets nothing, if the queue is not empty.
     #[must_use]
     pub(crate) fn sleep(&self) -> bool {
-        loop {
-            let tail = self.load_tail();
-            if self.load_head() != tail & !FLAGS {
-                return false;
-            }
-            // ORDERING: P4: fails if a push came first. This worker must then run the task.
-            let slept = self.tail.compare_exchange(
-                tail,
-                tail | ASLEEP,
-                Ordering::SeqCst,
-                Ordering::Relaxed,
-            );
-            if slept.is_ok() {
-                return true;
-            }
-        }
+        let asleep = |tail| (self.load_head() == tail & !FLAGS).then_some(tail | ASLEEP);
+        // ORDERING: P4: fails if a push came first. This worker must then run the task.
+        let slept = (self.tail).fetch_update(Ordering::SeqCst, Ordering::SeqCst, asleep);
+        slept.is_ok()
     }
 
     /// Clears `ASLEEP`, because a worker has been started.
