@@ -51,8 +51,6 @@ const LOOKS: u32 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     cells: Cells<T>,
-    /// The bits of a position that are its lap.
-    lap_mask: u64,
     /// The highest number of queued tasks, multiplied by [`STEP`].
     capacity: u64,
     head: CachePadded<AtomicU64>,
@@ -105,7 +103,6 @@ impl<T> Queue<T> {
         let cells = Cells::new(capacity.next_power_of_two());
         assert_eq!(origin & (cells.mask() | FLAGS), 0);
         Self {
-            lap_mask: !(cells.mask() | FLAGS),
             cells,
             capacity: capacity as u64 * STEP,
             head: CachePadded::new(AtomicU64::new(origin)),
@@ -119,7 +116,7 @@ impl<T> Queue<T> {
     fn at(&self, position: u64) -> CellAt<'_, T> {
         CellAt {
             cell: self.cells.at(position),
-            lap: position & self.lap_mask,
+            lap: position & !self.cells.mask(),
         }
     }
 
@@ -247,10 +244,9 @@ impl<T> Queue<T> {
     /// Returns the number of tasks for which there is space.
     pub(crate) fn space(&self) -> u64 {
         let tail = self.load_tail() & !FLAGS;
-        let queued = tail.wrapping_sub(self.see_head());
+        let queued = tail.wrapping_sub(self.see_head()) as i64;
         // `head` is read after `tail`, and may lie beyond it.
-        let queued = if (queued as i64) < 0 { 0 } else { queued };
-        self.capacity.saturating_sub(queued) / STEP
+        self.capacity.saturating_sub(queued.max(0) as u64) / STEP
     }
 
     // ---- popping ----------------------------------------------------------------
@@ -318,14 +314,11 @@ impl<T> Queue<T> {
                 }
                 looks -= 1;
                 crate::sync::spin_loop();
+            } else if self.is_empty() {
+                return Popped::Empty;
             } else if self.load_head() == head {
-                // No push has written this stamp yet.
-                return if self.load_tail() & !FLAGS == head {
-                    Popped::Empty
-                } else {
-                    // A push has moved `tail` and not yet written the stamp, or `head` has moved.
-                    Popped::InProgress
-                };
+                // A push has moved `tail`, and had not written this stamp yet.
+                return Popped::InProgress;
             }
         }
     }
@@ -335,14 +328,11 @@ impl<T> Queue<T> {
         let at = self.at(head);
         let next = head.wrapping_add(STEP);
         // ORDERING: M1, P2, P5: as in `try_pop_at`. A push must not miss the space of a dead cell.
-        let skipped = at.see_space() == at.stamp(CellState::Dead)
+        at.see_space() == at.stamp(CellState::Dead)
             && (self.head)
                 .compare_exchange(head, next, Ordering::SeqCst, Ordering::Relaxed)
-                .is_ok();
-        if skipped {
-            cell::taken(CellState::Dead, CellState::Empty);
-        }
-        skipped
+                .map(|_| cell::taken(CellState::Dead, CellState::Empty))
+                .is_ok()
     }
 
     /// Returns `true` if a cell is filled: the oldest, or with `lead` the one a sixteenth of the

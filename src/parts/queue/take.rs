@@ -35,7 +35,8 @@ impl<T> Queue<T> {
         let at = self.at(position);
         let mut backoff = Backoff::default();
         while !at.hold() {
-            if at.see() == at.stamp(CellState::Dead) || is_before(position, self.load_head()) {
+            let is_passed = || self.load_head().wrapping_sub(position) as i64 > 0;
+            if at.see() == at.stamp(CellState::Dead) || is_passed() {
                 return None;
             }
             backoff.wait();
@@ -66,8 +67,4 @@ impl<T> Queue<T> {
             Popped::InProgress
         }
     }
-}
-
-fn is_before(position: u64, other: u64) -> bool {
-    (other.wrapping_sub(position) as i64) > 0
 }
