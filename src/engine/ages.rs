@@ -28,7 +28,7 @@ impl Ages {
     /// Returns the time when the oldest queued task was submitted. Skips a task that has just been
     /// queued and is not noted yet.
     pub(super) fn oldest(&self, queue: &Queue<Task>) -> Option<u64> {
-        queue.queued().find_map(|position| {
+        queue.positions().find_map(|position| {
             let (noted, submitted) = *lock(&self.0[queue.cell_of(position)]);
             (noted == position && submitted != 0).then_some(submitted)
         })

@@ -398,14 +398,6 @@ impl<T> Queue<T> {
         seen != at.stamp(CellState::Dead) && seen != at.stamp(CellState::Held)
     }
 
-    /// Returns the positions of the queued tasks, oldest first.
-    pub(crate) fn queued(&self) -> impl Iterator<Item = u64> + '_ {
-        self.positions().filter(|position| {
-            let at = self.at(*position);
-            at.see() == at.stamp(CellState::Full)
-        })
-    }
-
     /// Returns the number of cells.
     pub(crate) fn cells(&self) -> usize {
         (self.cells.mask() / STEP) as usize + 1
