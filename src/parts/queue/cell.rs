@@ -113,18 +113,13 @@ impl<T> CellAt<'_, T> {
     #[inline]
     #[must_use]
     pub(super) fn hold(&self) -> bool {
-        // ORDERING: M1: acquires the task. Models use `SeqCst`, because loom treats a later
-        // `SeqCst` load of the stamp as such only if all values that the load may read were stored
-        // by `SeqCst` steps.
-        let success = if cfg!(lazypool_loom) {
-            Ordering::SeqCst
-        } else {
-            Ordering::Acquire
-        };
+        // ORDERING: M1: acquires the task. `SeqCst`, because loom treats a later `SeqCst` load of
+        // the stamp as such only if all values that the load may read were stored by `SeqCst`
+        // steps.
         let held = self.cell.stamp.compare_exchange(
             self.stamp(Full),
             self.stamp(Held),
-            success,
+            Ordering::SeqCst,
             Ordering::Relaxed,
         );
         held.map(|_| taken(CellState::Full, Held)).is_ok()
