@@ -133,29 +133,39 @@ impl Ring {
         }
     }
 
+    /// Returns `head` and the cell's word there: full, or empty if the ring was empty at some moment
+    /// during this call.
+    #[inline]
+    fn oldest(&self) -> (u64, u64) {
+        loop {
+            // ORDERING: R1, P1, P2: read after this thread has pushed a task into the queue (P1),
+            // or has read or raised a count of workers in flight (P2).
+            let head = self.head.load(Ordering::SeqCst);
+            let seen = self.cell(head).load(Ordering::SeqCst);
+            if is_of(seen, head >> self.shift) {
+                return (head, seen);
+            }
+            // Another thread has taken the entry. If `head` has not moved meanwhile, this thread
+            // moves it.
+            self.advance(&self.head, head);
+        }
+    }
+
     /// Takes the oldest index. Returns `None` if the ring is empty.
     #[inline]
     #[must_use]
     pub(crate) fn pop(&self) -> Option<usize> {
         loop {
-            // ORDERING: R1, P1, P2: read after this thread has pushed a task into the queue (P1),
-            // or has read or raised a count of workers in flight (P2).
-            let head = self.head.load(Ordering::SeqCst);
-            let lap = head >> self.shift;
-            let cell = self.cell(head);
-            let seen = cell.load(Ordering::SeqCst);
-            if seen == empty(lap) {
+            let (head, seen) = self.oldest();
+            if seen & FULL == 0 {
                 return None;
-            } else if is_of(seen, lap) {
-                let to = empty(lap.wrapping_add(1));
-                if (cell.compare_exchange(seen, to, Ordering::SeqCst, Ordering::Relaxed)).is_ok() {
-                    self.advance(&self.head, head);
-                    return Some((seen & (FULL - 1)) as usize);
-                }
-            } else {
-                // Another thread has taken the entry. If `head` has not moved meanwhile, this
-                // thread moves it.
+            }
+            // ORDERING: R1: takes the entry once.
+            let cell = self.cell(head);
+            let to = empty((head >> self.shift).wrapping_add(1));
+            if (cell.compare_exchange(seen, to, Ordering::SeqCst, Ordering::Relaxed)).is_ok() {
                 self.advance(&self.head, head);
+                return Some((seen & (FULL - 1)) as usize);
             }
         }
     }
@@ -176,16 +186,7 @@ impl Ring {
     /// Returns `true` if the ring was empty at some moment during this call.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        loop {
-            // ORDERING: R1, P1, P2: as in `pop`.
-            let head = self.head.load(Ordering::SeqCst);
-            let seen = self.cell(head).load(Ordering::SeqCst);
-            let lap = head >> self.shift;
-            if is_of(seen, lap) {
-                return seen == empty(lap);
-            }
-            self.advance(&self.head, head);
-        }
+        self.oldest().1 & FULL == 0
     }
 
     /// Returns the position of the oldest entry, and the number of entries.
