@@ -305,21 +305,19 @@ impl Pending {
 impl Members {
     /// Returns how many tasks have not ended.
     pub(crate) fn pending(&self) -> u64 {
-        let (entered, left) = self.counts();
-        pending(entered, left) as u64
+        self.at_one_moment(pending) as u64
     }
 
     fn is_any_inside(&self) -> bool {
-        let (entered, left) = self.counts();
-        inside(entered, left) > 0
+        self.at_one_moment(inside) > 0
     }
 
-    /// Returns the values that `entered` and `left` had at one moment.
-    fn counts(&self) -> (u64, u64) {
+    /// Returns the `figure` of the values that `entered` and `left` had at one moment.
+    fn at_one_moment(&self, figure: fn(u64, u64) -> i64) -> i64 {
         loop {
             let (left, entered) = (self.left(), self.entered());
             if self.left() == left {
-                return (entered, left);
+                return figure(entered, left);
             }
         }
     }
@@ -364,17 +362,11 @@ impl Members {
         while self.zeros() == before && spin.step() != Step::Spent {}
         let mut rare = lock(&self.rare);
         rare.sleeping += 1;
-        let mut ended = self.zeros() != before;
-        while !ended {
-            let left = deadline.left();
-            if left.is_some_and(|left| left.is_zero()) {
-                break;
-            }
-            rare = sync::wait(&self.all_ended, rare, left);
-            ended = self.zeros() != before;
+        while self.zeros() == before && !deadline.has_passed() {
+            rare = sync::wait(&self.all_ended, rare, deadline.left());
         }
         rare.sleeping -= 1;
-        ended
+        self.zeros() != before
     }
 
     fn zeros(&self) -> u64 {
@@ -408,10 +400,8 @@ impl Members {
             let passed = passed();
             queued.retain(|position| position.wrapping_sub(passed) as i64 >= 0);
             // Half of the list is free after this, so that the scan above stays rare.
-            if 2 * queued.len() >= queued.capacity() {
-                let more = queued.len().max(8);
-                queued.reserve(more);
-            }
+            let more = queued.len().max(4);
+            queued.reserve(more);
         }
         queued.push(position);
     }
