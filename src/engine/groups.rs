@@ -25,7 +25,12 @@ pub(crate) fn submit_member<J: Job>(
     };
     let location = submit_with(core, pending, job, options)?;
     if let Some(members) = members {
-        core.member_accepted(members, location);
+        core.note_member(members, location);
+        if members.is_cancelled() {
+            // The cancel may have missed the task, because it read the positions before this one
+            // was noted (P3).
+            core.discard_queued(members);
+        }
     }
     Ok(location)
 }
@@ -48,25 +53,16 @@ impl Core {
     /// cancelled, the pool is closed, or else the group is full.
     #[cold]
     fn refuse_member(&self, members: Option<&Owner>) -> Refusal {
-        let forked = self.env.is_forked().then_some(Refusal::Forked);
         let is_cancelled = members.is_some_and(|members| members.is_cancelled());
-        let cancelled = is_cancelled.then_some(Refusal::Cancelled);
-        let why = (forked.or(cancelled)).or_else(|| self.may_not_submit());
-        let why = SubmitError::Refused(why.unwrap_or(Refusal::GroupFull));
-        self.counts.refuse(why).into_refusal()
+        let why = if is_cancelled && !self.env.is_forked() {
+            Refusal::Cancelled
+        } else {
+            self.may_not_submit().unwrap_or(Refusal::GroupFull)
+        };
+        self.counts.refuse(SubmitError::Refused(why)).into_refusal()
     }
 
-    /// Notes the queue position of an accepted member. If the group is cancelled by now, the cancel
-    /// may have missed the task, because it read the positions before this one was noted (P3). So
-    /// this thread takes the task out.
-    #[inline]
-    pub(super) fn member_accepted(self: &Arc<Self>, members: &Arc<Members>, location: Location) {
-        self.note_member(members, location);
-        if members.is_cancelled() {
-            self.discard_queued(members);
-        }
-    }
-
+    /// Notes the queue position of an accepted member.
     #[inline]
     pub(super) fn note_member(&self, members: &Members, location: Location) {
         if let (Location::Queue { position }, Some(queue)) = (location, &self.queue) {
@@ -95,12 +91,9 @@ impl Core {
     /// Discards the queued tasks of a cancelled group.
     pub(super) fn discard_queued(self: &Arc<Self>, members: &Members) {
         let Some(queue) = &self.queue else { return };
-        let positions = members.take_queued();
-        let mut taken = Vec::new();
-        for task in positions.into_iter().filter_map(|at| queue.take(at)) {
-            self.count_unrun(&task);
-            taken.push(task);
-        }
+        let positions = members.take_queued().into_iter();
+        let taken = positions.filter_map(|position| queue.take(position));
+        let taken = taken.inspect(|task| self.count_unrun(task)).collect();
         self.discard(taken, || TaskError::Cancelled);
     }
 }
