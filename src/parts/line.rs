@@ -166,10 +166,8 @@ impl<T, A> Line<T, A> {
             match answer {
                 None => list.entries[0].wanted = Some(wanted),
                 Some(answer) => {
-                    let entry = list
-                        .entries
-                        .pop_front()
-                        .expect("it stays while it is served");
+                    let entry = list.entries.pop_front();
+                    let entry = entry.expect("it stays while it is served");
                     list.has_event = true;
                     waker = self.answer(&mut list, entry, answer);
                     if waker.is_some() {
