@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// `true` in models, where it makes no difference how long a thread spins.
-const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
+pub(crate) const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
 
 /// The number of looks in a plain spin.
 const LOOKS: u32 = if IN_MODELS { 0 } else { 256 };

@@ -89,16 +89,15 @@ impl<T> CellAt<'_, T> {
         seen.wrapping_sub(self.stamp(Empty)).wrapping_sub(1) < STATE
     }
 
-    /// Writes the next stamp of a cell.
+    /// Makes the cell `Full`. Its state is `from` until then.
     ///
     /// # Safety
-    /// The caller owns the cell until this call. The cell has a task if the state `to` says so, and
-    /// no task otherwise.
+    /// The caller owns the cell until this call, and a task is in it.
     #[inline]
-    pub(super) unsafe fn write(&self, from: CellState, to: CellState) {
+    pub(super) unsafe fn publish(&self, from: CellState) {
         // ORDERING: M1: releases the task to the thread that takes it.
-        store_release(&self.cell.stamp, self.stamp(to));
-        taken(from, to);
+        store_release(&self.cell.stamp, self.stamp(Full));
+        taken(from, Full);
     }
 
     /// Reads the cell's stamp as [`CellAt::see`] does, but in the order that P5 needs. Submissions
@@ -138,7 +137,7 @@ impl<T> CellAt<'_, T> {
             self.cell.task.with_mut(|t| {
                 (*t).write(task);
             });
-            self.write(Empty, Full);
+            self.publish(Empty);
         }
     }
 

@@ -28,6 +28,7 @@
 mod cell;
 mod take;
 
+use crate::parts::backoff::IN_MODELS;
 use crate::sync::{AtomicU64, Ordering};
 pub(crate) use cell::CellState;
 use cell::{CellAt, Cells, STEP};
@@ -42,11 +43,7 @@ const FLAGS: u64 = STEP - 1;
 const SKIPS: u32 = 64;
 
 /// How often a pop looks at a cell that another thread holds before it returns `InProgress`.
-const LOOKS: u32 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
-    0
-} else {
-    16
-};
+const LOOKS: u32 = if IN_MODELS { 0 } else { 16 };
 
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
@@ -341,10 +338,8 @@ impl<T> Queue<T> {
     pub(crate) fn is_filled_after(&self, lead: bool) -> bool {
         let lead = if lead { self.capacity / 16 } else { 0 };
         // Relaxed: a hint; `try_pop` looks again.
-        let at = self.at(self
-            .head
-            .load(Ordering::Relaxed)
-            .wrapping_add(lead & !FLAGS));
+        let head = self.head.load(Ordering::Relaxed);
+        let at = self.at(head.wrapping_add(lead & !FLAGS));
         at.is_filled(at.cell.stamp.load(Ordering::Relaxed))
     }
 

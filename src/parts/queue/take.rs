@@ -47,7 +47,7 @@ impl<T> Queue<T> {
             if at.look(wanted) {
                 return Some(at.take());
             }
-            at.write(CellState::Held, CellState::Full);
+            at.publish(CellState::Held);
         }
         None
     }
