@@ -52,12 +52,6 @@ const fn empty(lap: u64) -> u64 {
     lap << LAP_SHIFT
 }
 
-/// Returns `true` if the lap of a cell is earlier than `lap`. Laps wrap, so a lap counts as earlier
-/// if it is behind by at most half of all laps.
-const fn is_before(cell: u64, lap: u64) -> bool {
-    ((cell >> LAP_SHIFT).wrapping_sub(lap) & LAP) > LAP / 2
-}
-
 const fn is_of(cell: u64, lap: u64) -> bool {
     cell >> LAP_SHIFT == lap & LAP
 }
@@ -123,7 +117,8 @@ impl Ring {
                     self.advance(&self.tail, tail);
                     return Ok(());
                 }
-            } else if is_before(seen, lap) {
+            } else if is_of(seen, lap.wrapping_sub(1)) {
+                // The cell still holds the value of the lap before.
                 return Err(value);
             } else {
                 // Another thread has filled the cell, and a pop may even have emptied it since. If
@@ -175,12 +170,8 @@ impl Ring {
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn advance(&self, end: &AtomicU64, from: u64) {
         // ORDERING: R1: `head` or `tail` moves after the cell has changed.
-        let _ = end.compare_exchange(
-            from,
-            from.wrapping_add(1),
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        );
+        let next = from.wrapping_add(1);
+        let _ = end.compare_exchange(from, next, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Returns `true` if the ring was empty at some moment during this call.
