@@ -115,13 +115,11 @@ impl<T> CellAt<'_, T> {
         // ORDERING: M1: acquires the task. `SeqCst`, because loom treats a later `SeqCst` load of
         // the stamp as such only if all values that the load may read were stored by `SeqCst`
         // steps.
-        let held = self.cell.stamp.compare_exchange(
-            self.stamp(Full),
-            self.stamp(Held),
-            Ordering::SeqCst,
-            Ordering::Relaxed,
-        );
-        held.map(|_| taken(CellState::Full, Held)).is_ok()
+        let (full, held) = (self.stamp(Full), self.stamp(Held));
+        (self.cell.stamp)
+            .compare_exchange(full, held, Ordering::SeqCst, Ordering::Relaxed)
+            .map(|_| taken(Full, Held))
+            .is_ok()
     }
 
     /// Writes the task into the cell and publishes it.

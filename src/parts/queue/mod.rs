@@ -56,8 +56,6 @@ pub(crate) struct Queue<T> {
     /// before this position have left their cells. A push that finds space by this value reads
     /// neither a stamp nor `head`, whose cache line pops write. Only submissions use this field.
     head_seen: CachePadded<AtomicU64>,
-    /// The first value of `tail`, without flags.
-    origin: u64,
 }
 
 // SAFETY: the queue owns its cells and their tasks, as a box owns its value.
@@ -105,7 +103,6 @@ impl<T> Queue<T> {
             head: CachePadded::new(AtomicU64::new(origin)),
             tail: CachePadded::new(AtomicU64::new(origin | ASLEEP)),
             head_seen: CachePadded::new(AtomicU64::new(origin)),
-            origin,
         }
     }
 
@@ -182,16 +179,14 @@ impl<T> Queue<T> {
         // Success proves that there is space: `tail` has not moved since it was compared with
         // `head`, and `head` only grows.
         let next = tail.wrapping_add(STEP);
-        let reserved = self
-            .tail
-            .compare_exchange(tail, next, Ordering::SeqCst, Ordering::Relaxed)
-            .is_ok();
-        if reserved {
+        let reserved =
+            (self.tail).compare_exchange(tail, next, Ordering::SeqCst, Ordering::Relaxed);
+        if reserved.is_ok() {
             // SAFETY: there is a task (asserted). This thread moved `tail`, so the position is its
             // own. By this function's contract, `head` has passed the cell's last position.
             unsafe { self.at(tail).fill(task) };
         }
-        reserved
+        reserved.is_ok()
     }
 
     /// Adds the task if there is space, and returns its position.
@@ -403,9 +398,9 @@ impl<T> Queue<T> {
         ((position & self.cells.mask()) / STEP) as usize
     }
 
-    /// Returns how many tasks have ever been pushed.
+    /// Returns how many tasks have ever been pushed, as positions begin at zero.
     pub(crate) fn pushed(&self) -> u64 {
-        (self.load_tail() & !FLAGS).wrapping_sub(self.origin) / STEP
+        self.load_tail() / STEP
     }
 }
 
