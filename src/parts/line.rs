@@ -168,11 +168,9 @@ impl<T, A> Line<T, A> {
                 Some(answer) => {
                     let entry = list.entries.pop_front();
                     let entry = entry.expect("it stays while it is served");
-                    list.has_event = true;
                     waker = self.answer(&mut list, entry, answer);
-                    if waker.is_some() {
-                        break;
-                    }
+                    // With a waker, the caller's next call goes on.
+                    list.has_event = waker.is_none();
                 }
             }
         }
