@@ -192,8 +192,8 @@ impl Core {
                         // deadline, the check below ends the loop. If not, there may be space that
                         // the line's server has not given away yet. So this submission tries again
                         // with `may_wait` cleared, and gives space to the line first (W3).
-                        Err(SubmitError::Refused(Refusal::Saturated)) => may_wait = false,
-                        Err(why) => break why,
+                        Err(Refusal::Saturated) => may_wait = false,
+                        Err(why) => break SubmitError::Refused(why),
                     }
                 }
             }

@@ -2,7 +2,7 @@
 //! [`Line`](crate::parts::line::Line).
 
 use super::core::Core;
-use super::request::{Answer, Location, NotAccepted, SubmitError, SubmitOptions, Wanted};
+use super::request::{Answer, Location, NotAccepted, SubmitOptions, Wanted};
 use crate::error::Refusal;
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::WakeUp;
@@ -114,59 +114,47 @@ impl Core {
     }
 
     /// Puts the task at the end of the line, and sleeps until it has an answer, or until the
-    /// earlier of the submission's deadline and `block_until`. Returns `Saturated` if `block_until`
-    /// came first.
+    /// earlier of the submission's deadline and `block_until`. Then the error is `Saturated`.
     pub(super) fn wait_for_space(
         self: &Arc<Self>,
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
         block_until: &Deadline,
         submitted: u64,
-    ) -> Result<Location, SubmitError> {
+    ) -> Result<Location, Refusal> {
         let wanted = task.take().expect("a task to submit");
         let thread = Some(WakeUp::Thread(thread::current()));
         let ticket = self.join_line(wanted, options.members, submitted, thread);
         let own = options.deadline.unwrap_or(block_until);
         let until = std::cmp::min_by_key(own, block_until, |deadline| self.env.due(deadline));
-        match self.await_answer(ticket, until) {
-            Ok(Ok(location)) => {
-                if let Location::Mailbox { slot, generation } = location {
-                    self.set_affinity(slot, generation);
-                }
-                Ok(location)
-            }
-            Ok(Err((back, why))) => {
-                *task = Some(back);
-                Err(SubmitError::Refused(why))
-            }
-            Err(wanted) => {
-                *task = wanted.task;
-                Err((options.expired()).unwrap_or(SubmitError::Refused(Refusal::Saturated)))
-            }
-        }
-    }
-
-    /// Sleeps until the answer is there. Returns the entry as the error if the deadline came first.
-    fn await_answer(&self, ticket: u64, deadline: &Deadline) -> Result<Answer, Wanted> {
-        loop {
+        let answer = loop {
             if let Some(answer) = self.line.fetch(ticket, &mut None) {
-                return Ok(answer);
+                break answer;
             }
-            if !deadline.park() {
-                return self.leave_line(ticket);
+            if !until.park() {
+                break self.leave_line(ticket, Refusal::Saturated);
             }
+        };
+        let location = answer.map_err(|(back, why)| {
+            *task = Some(back);
+            why
+        })?;
+        if let Location::Mailbox { slot, generation } = location {
+            self.set_affinity(slot, generation);
         }
+        Ok(location)
     }
 
-    /// Leaves the line. Returns the answer if there is one, otherwise the entry as the error.
-    pub(super) fn leave_line(&self, ticket: u64) -> Result<Answer, Wanted> {
+    /// Leaves the line. Returns the answer. If there is none yet, refuses the task for the reason
+    /// `why`.
+    pub(super) fn leave_line(&self, ticket: u64, why: Refusal) -> Answer {
         let mut backoff = Backoff::default();
         loop {
             match self.line.leave(ticket) {
-                Left::Answered(answer) => return Ok(answer),
-                Left::Unanswered(wanted, wake_up) => {
+                Left::Answered(answer) => return answer,
+                Left::Unanswered(mut wanted, wake_up) => {
                     drop_contained(wake_up);
-                    return Err(wanted);
+                    return wanted.refuse(why);
                 }
                 Left::Served => backoff.wait(),
             }

@@ -77,8 +77,7 @@ where
             self.in_line = Some((ticket, side));
             return self.look(waker);
         }
-        let answer = core.leave_line(ticket);
-        let answer = answer.unwrap_or_else(|mut wanted| wanted.refuse(Refusal::OnWorker));
+        let answer = core.leave_line(ticket, Refusal::OnWorker);
         Poll::Ready(self.answered(answer, side))
     }
 
@@ -129,8 +128,7 @@ where
         let Some((ticket, side)) = self.in_line.take() else {
             return;
         };
-        let answer = self.core.leave_line(ticket);
-        match answer.unwrap_or_else(|mut wanted| wanted.refuse(Refusal::Cancelled)) {
+        match self.core.leave_line(ticket, Refusal::Cancelled) {
             Ok(location) => drop(Ticket::new(side, &self.core, location)),
             Err((task, _)) => {
                 drop(side);
