@@ -185,7 +185,8 @@ impl<'a> Awaitable<'a> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        ServeAsync(Serving::new(self.core, self.members, self.extras, closure))
+        let (core, members) = (Arc::clone(self.core), self.members.cloned());
+        ServeAsync(Serving::new(core, members, self.extras, closure))
     }
 }
 

@@ -35,58 +35,28 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    pub(crate) fn new(
-        core: &Arc<Core>,
-        members: Option<&Owner>,
-        extras: Extras,
-        closure: F,
-    ) -> Self {
+    pub(crate) fn new(core: Arc<Core>, members: Option<Owner>, extras: Extras, closure: F) -> Self {
         Self {
-            core: Arc::clone(core),
-            members: members.cloned(),
+            core,
+            members,
             extras,
             closure: Some(closure),
             in_line: None,
         }
     }
 
+    /// Puts the task in line at the first call. Then fetches its answer. If there is none yet,
+    /// stores the waker. If the clone of the waker panics, the task stays in line.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
         if let Some(closure) = self.closure.take() {
-            return self.start(closure, waker);
+            if let Some(served) = self.start(closure) {
+                return Poll::Ready(served);
+            }
         }
-        assert!(
-            self.in_line.is_some(),
-            "`ServeAsync` was polled after it had returned `Ready`"
-        );
-        self.look(waker)
-    }
-
-    /// Puts the task in line and serves the line, which submits the task if there is space.
-    fn start(&mut self, closure: F, waker: &Waker) -> Poll<Served<F, R>> {
-        let core = Arc::clone(&self.core);
-        let pending = match core.enter(self.members.as_ref()) {
-            Ok(pending) => pending,
-            Err(why) => return Poll::Ready(Err(Refused::new(closure, why))),
-        };
-        let (_, times) = self.extras.times(&core.env);
-        let (job, side) = pair(self.extras.label, closure);
-        let task = Task::new(Moment::now(&core.env), (times, pending), job);
-        let submitted = core.submitted_at();
-        let ticket = core.join_line(task, self.members.as_deref(), submitted, None);
-        if !core.env.is_own_worker() {
-            self.in_line = Some((ticket, side));
-            return self.look(waker);
-        }
-        let answer = core.leave_line(ticket, Refusal::OnWorker);
-        Poll::Ready(self.answered(answer, side))
-    }
-
-    /// Fetches the answer of a task in line. If there is none yet, stores the waker. If the clone
-    /// of the waker panics, the task stays in line.
-    fn look(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
+        let (ticket, _) =
+            (self.in_line.as_ref()).expect("`ServeAsync` was polled after it had returned `Ready`");
         let mut wake_up = Some(WakeUp::Task(waker.clone()));
-        let fetch = |(ticket, _): &mut (u64, _)| self.core.line.fetch(*ticket, &mut wake_up);
-        let answer = self.in_line.as_mut().and_then(fetch);
+        let answer = self.core.line.fetch(*ticket, &mut wake_up);
         // The drop of a waker is user code. Its panic must not lose the answer.
         drop_contained(wake_up);
         let Some(answer) = answer else {
@@ -94,6 +64,27 @@ where
         };
         let (_, side) = self.in_line.take().expect("it has an answer");
         Poll::Ready(self.answered(answer, side))
+    }
+
+    /// Puts the task in line and serves the line, which submits the task if there is space. Returns
+    /// the result if the group refuses the task, or if this thread is a worker, which must not wait.
+    fn start(&mut self, closure: F) -> Option<Served<F, R>> {
+        let core = &self.core;
+        let pending = match core.enter(self.members.as_ref()) {
+            Ok(pending) => pending,
+            Err(why) => return Some(Err(Refused::new(closure, why))),
+        };
+        let (_, times) = self.extras.times(&core.env);
+        let (job, side) = pair(self.extras.label, closure);
+        let task = Task::new(Moment::now(&core.env), (times, pending), job);
+        let submitted = core.submitted_at();
+        let ticket = core.join_line(task, self.members.as_deref(), submitted, None);
+        if core.env.is_own_worker() {
+            let answer = core.leave_line(ticket, Refusal::OnWorker);
+            return Some(self.answered(answer, side));
+        }
+        self.in_line = Some((ticket, side));
+        None
     }
 
     /// Turns an answer into the result of the future.
@@ -125,14 +116,13 @@ where
 {
     /// Leaves the line. If the task has been accepted, cancels it, as a drop of its handle does.
     fn drop(&mut self) {
-        let Some((ticket, side)) = self.in_line.take() else {
-            return;
-        };
-        match self.core.leave_line(ticket, Refusal::Cancelled) {
-            Ok(location) => drop(Ticket::new(side, &self.core, location)),
-            Err((task, _)) => {
-                drop(side);
-                drop(self.take_apart(task));
+        if let Some((ticket, side)) = self.in_line.take() {
+            match self.core.leave_line(ticket, Refusal::Cancelled) {
+                Ok(location) => drop(Ticket::new(side, &self.core, location)),
+                Err((task, _)) => {
+                    drop(side);
+                    drop(self.take_apart(task));
+                }
             }
         }
     }
