@@ -25,12 +25,7 @@ pub(crate) fn submit_member<J: Job>(
     };
     let location = submit_with(core, pending, job, options)?;
     if let Some(members) = members {
-        core.note_member(members, location);
-        if members.is_cancelled() {
-            // The cancel may have missed the task, because it read the positions before this one
-            // was noted (P3).
-            core.discard_queued(members);
-        }
+        core.member_accepted(members, location);
     }
     Ok(location)
 }
@@ -62,11 +57,16 @@ impl Core {
         self.counts.refuse(SubmitError::Refused(why)).into_refusal()
     }
 
-    /// Notes the queue position of an accepted member.
+    /// Notes the queue position of an accepted member. If the group is cancelled by now, the cancel
+    /// may have missed the task, because it read the positions before this one was noted (P3). So
+    /// this thread takes the task out.
     #[inline]
-    pub(super) fn note_member(&self, members: &Members, location: Location) {
+    pub(super) fn member_accepted(self: &Arc<Self>, members: &Arc<Members>, location: Location) {
         if let (Location::Queue { position }, Some(queue)) = (location, &self.queue) {
             members.note(position, || queue.load_head());
+        }
+        if members.is_cancelled() {
+            self.discard_queued(members);
         }
     }
 

@@ -30,39 +30,27 @@ impl Core {
 
     #[cold]
     fn serve_waiting(self: &Arc<Self>) {
-        let mut cancelled = Vec::new();
         self.in_frame(|frame| {
             // An attempt for another thread's task must not change this thread's last worker.
-            while let Some(waker) = Self::keep_affinity(|| {
-                (self.line).serve(|wanted| self.serve_one(wanted, &mut cancelled))
-            }) {
+            while let Some(waker) =
+                Self::keep_affinity(|| self.line.serve(|wanted| self.serve_one(wanted)))
+            {
                 frame.add_waker(waker);
-            }
-            for members in cancelled {
-                self.discard_queued(&members);
             }
         });
     }
 
     /// Attempts to submit the task of one entry. Returns the answer for its owner, or `None` if
-    /// there is no space. If the task was accepted and its group is cancelled by then, adds the
-    /// group to `cancelled`, because the cancel may have missed the task.
-    fn serve_one(
-        self: &Arc<Self>,
-        wanted: &mut Wanted,
-        cancelled: &mut Vec<Arc<Members>>,
-    ) -> Option<Answer> {
+    /// there is no space.
+    fn serve_one(self: &Arc<Self>, wanted: &mut Wanted) -> Option<Answer> {
         let members = wanted.members.as_deref();
         if members.is_some_and(Members::is_cancelled) {
             return Some(wanted.refuse(Refusal::Cancelled));
         }
         match self.attempt(&mut wanted.task, self.queue.as_ref(), wanted.submitted) {
             Ok(location) => {
-                if let Some(members) = wanted.members.take() {
-                    self.note_member(&members, location);
-                    if members.is_cancelled() {
-                        cancelled.push(members);
-                    }
+                if let Some(members) = &wanted.members {
+                    self.member_accepted(members, location);
                 }
                 Some(Ok(location))
             }
