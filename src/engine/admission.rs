@@ -1,7 +1,7 @@
 //! Admission: a submission tries the ways to a worker in the order of the protocol page.
 
 use super::core::Core;
-use super::request::{Location, NotAccepted, SubmitError, SubmitOptions};
+use super::request::{Attempt, Location, SubmitError, SubmitOptions};
 use super::saturation::AllBusy;
 use super::threads::NotSpawned;
 use crate::error::Refusal;
@@ -146,7 +146,7 @@ impl Core {
     /// Makes attempts until the task is accepted or refused, and waits in line if it may.
     ///
     /// A waker may run on a worker that other threads see as idle. If such a waker submits a task,
-    /// the submission gives up after a number of attempts that end in `Retry`. They may fail
+    /// the submission gives up after a number of attempts that end in `None`. They may fail
     /// because another thread has told that worker to search or to end. The worker obeys no order
     /// until the waker has returned, so further attempts might fail for ever.
     #[cold]
@@ -175,17 +175,10 @@ impl Core {
                 break SubmitError::Refused(Refusal::Cancelled);
             }
             match self.attempt_after_line(task, may_wait, queue, submitted) {
-                Ok(location) => return Ok(location),
-                Err(NotAccepted::Refused(why)) => break SubmitError::Refused(why),
-                Err(NotAccepted::Retry) if backoff.is_long() && runs_idle() => {
-                    break options.no_space(&self.env, self.blocks);
-                }
-                Err(NotAccepted::Retry) => backoff.wait(),
-                Err(NotAccepted::Saturated) if !may_wait => {
-                    break options.no_space(&self.env, self.blocks)
-                }
-                Err(NotAccepted::Saturated) if self.spin_for_space(&mut spin) => {}
-                Err(NotAccepted::Saturated) => {
+                Some(Ok(location)) => return Ok(location),
+                None if !(backoff.is_long() && runs_idle()) => backoff.wait(),
+                Some(Err(Refusal::Saturated)) if may_wait && self.spin_for_space(&mut spin) => {}
+                Some(Err(Refusal::Saturated)) if may_wait => {
                     match self.wait_for_space(task, options, &block_until, submitted) {
                         Ok(location) => return Ok(location),
                         // The time limit of `BlockFor` or the deadline has passed. If it was the
@@ -196,6 +189,10 @@ impl Core {
                         Err(why) => break SubmitError::Refused(why),
                     }
                 }
+                None | Some(Err(Refusal::Saturated)) => {
+                    break options.no_space(&self.env, self.blocks)
+                }
+                Some(Err(why)) => break SubmitError::Refused(why),
             }
             if let Some(why) = options.expired() {
                 break why;
@@ -208,7 +205,7 @@ impl Core {
     ///
     /// If others wait, a submission that may wait gets `Saturated`, and must join them. A
     /// submission that must not wait gets `Saturated` only if the pool is saturated. Otherwise it
-    /// gives the free space to the line, unless another thread is doing so, and gets `Retry`. So it
+    /// gives the free space to the line, unless another thread is doing so, and gets `None`. So it
     /// takes no space before the line does, and is refused only if there was no space.
     fn attempt_after_line(
         self: &Arc<Self>,
@@ -216,14 +213,14 @@ impl Core {
         may_wait: bool,
         queue: Option<&Queue<Task>>,
         submitted: u64,
-    ) -> Result<Location, NotAccepted> {
+    ) -> Attempt {
         if self.line.waiting() == 0 || self.may_not_submit().is_some() {
             return self.attempt(task, queue, submitted);
         }
         // This check comes before the line's lock is taken, because threads that are refused in a
         // loop must not keep that lock busy.
         if may_wait || self.is_saturated(queue) {
-            return Err(NotAccepted::Saturated);
+            return Some(Err(Refusal::Saturated));
         }
         // If another thread serves the line, this thread does not call `serve_line`. The call would
         // leave an event, which makes the server try once more, although this thread has made no
@@ -233,7 +230,7 @@ impl Core {
         if !self.line.is_served() {
             self.serve_line();
         }
-        Err(NotAccepted::Retry)
+        None
     }
 
     /// Makes one attempt to submit the task.
@@ -265,10 +262,10 @@ impl Core {
         task: &mut Option<Task>,
         queue: Option<&Queue<Task>>,
         submitted: u64,
-    ) -> Result<Location, NotAccepted> {
+    ) -> Attempt {
         // Step 1: laws 10 and 19.
         if let Some(why) = self.may_not_submit() {
-            return Err(NotAccepted::Refused(why));
+            return Some(Err(why));
         }
         // Step 2: claims T2 and A2.
         if let Some(queue) = queue {
@@ -276,49 +273,44 @@ impl Core {
             let is_any_awake = self.in_flight.see().is_any_awake();
             if is_any_awake && self.may_queue() || spreads() {
                 if let Some(location) = self.enqueue(queue, task, submitted) {
-                    return Ok(location);
+                    return Some(Ok(location));
                 }
             }
         }
         // Steps 3 and 4: claims T2 (first reading), T1 and V.
         let searching = self.in_flight.see().is_any_searching();
         if let Some((slot, claim)) = self.claim_idle() {
-            return Ok(self.hand_over(slot, claim, task));
+            return Some(Ok(self.hand_over(slot, claim, task)));
         }
         if self.has_idle_candidate() {
-            return Err(NotAccepted::Retry);
+            return None;
         }
         // Step 5: claim T2 (second reading).
         if (searching || self.in_flight.see().is_any_searching()) && self.may_queue() {
-            let Some(queue) = queue else {
-                return Err(NotAccepted::Retry);
-            };
+            // Without a queue, that worker goes idle in a moment.
+            let queue = queue?;
             if let Some(location) = self.enqueue(queue, task, submitted) {
-                return Ok(location);
+                return Some(Ok(location));
             }
         }
         // Step 6: claims T and V.
         if let Some(slot) = self.free.pop() {
             match self.spawn(slot, Some(task)) {
-                Ok(Some(location)) => return Ok(location),
-                Ok(None) | Err(NotSpawned::NotNeeded) => return Err(NotAccepted::Retry),
+                Ok(Some(location)) => return Some(Ok(location)),
+                Ok(None) | Err(NotSpawned::NotNeeded) => return None,
                 Err(NotSpawned::Failed(error)) => {
-                    return self.without_thread(task, queue, submitted, error)
+                    return Some(self.without_thread(task, queue, submitted, error))
                 }
             }
         }
         // Step 7: claims A3 and V.
         if let Some(queue) = queue.filter(|_| self.may_queue()) {
             if let Some(location) = self.enqueue(queue, task, submitted) {
-                return Ok(location);
+                return Some(Ok(location));
             }
         }
         // Step 8: claim V. `Saturated` needs the proof of `is_saturated`.
-        Err(if self.is_saturated(queue) {
-            NotAccepted::Saturated
-        } else {
-            NotAccepted::Retry
-        })
+        self.is_saturated(queue).then_some(Err(Refusal::Saturated))
     }
 
     /// Returns the reason if every submission is refused, whether there is space or not.
@@ -350,7 +342,7 @@ impl Core {
         queue: Option<&Queue<Task>>,
         submitted: u64,
         error: io::Error,
-    ) -> Result<Location, NotAccepted> {
+    ) -> Result<Location, Refusal> {
         if let Some((slot, claim)) = self.claim_idle() {
             return Ok(self.hand_over(slot, claim, task));
         }
@@ -362,8 +354,8 @@ impl Core {
                 Ok(Location::Queue { position })
             }
             // The pool was closed while the OS was asked for a thread.
-            None if self.env.is_closed() => Err(NotAccepted::Refused(Refusal::Closed)),
-            None => Err(NotAccepted::Refused(Refusal::SpawnFailed(error))),
+            None if self.env.is_closed() => Err(Refusal::Closed),
+            None => Err(Refusal::SpawnFailed(error)),
         }
     }
 

@@ -2,7 +2,7 @@
 //! [`Line`](crate::parts::line::Line).
 
 use super::core::Core;
-use super::request::{Answer, Location, NotAccepted, SubmitOptions, Wanted};
+use super::request::{Answer, Location, SubmitOptions, Wanted};
 use crate::error::Refusal;
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::WakeUp;
@@ -48,16 +48,16 @@ impl Core {
             return Some(wanted.refuse(Refusal::Cancelled));
         }
         match self.attempt(&mut wanted.task, self.queue.as_ref(), wanted.submitted) {
-            Ok(location) => {
+            Some(Ok(location)) => {
                 if let Some(members) = &wanted.members {
                     self.member_accepted(members, location);
                 }
                 Some(Ok(location))
             }
-            Err(NotAccepted::Refused(why)) => Some(wanted.refuse(why)),
-            // `Retry`: another thread is in the middle of a step. If that step makes space, that
+            // `None`: another thread is in the middle of a step. If that step makes space, that
             // thread serves the line afterwards.
-            Err(NotAccepted::Saturated | NotAccepted::Retry) => None,
+            None | Some(Err(Refusal::Saturated)) => None,
+            Some(Err(why)) => Some(wanted.refuse(why)),
         }
     }
 

@@ -49,17 +49,13 @@ impl SubmitError {
     }
 }
 
-/// The result of one attempt that did not accept the task.
-#[derive(Debug)]
-pub(super) enum NotAccepted {
-    /// There was no space at one moment of the attempt (claim V). Or other submissions wait in
-    /// line, and this submission must join them.
-    Saturated,
-    /// There may be space, but another thread is in the middle of a step, or the space belongs to
-    /// the line. A submission that is not in line tries again.
-    Retry,
-    Refused(Refusal),
-}
+/// The result of one attempt.
+///
+/// * `Saturated`: there was no space at one moment of the attempt (claim V). Or other submissions
+///   wait in line, and this submission must join them.
+/// * `None`: there may be space, but another thread is in the middle of a step, or the space
+///   belongs to the line. A submission that is not in line tries again.
+pub(super) type Attempt = Option<Result<Location, Refusal>>;
 
 /// An entry of the line: a task that waits for space.
 pub(crate) struct Wanted {
