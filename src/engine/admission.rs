@@ -56,11 +56,10 @@ impl Core {
             }
             // This check comes before the slow path, so that a saturated pool refuses the task
             // without a write to memory that workers read.
-            let may_wait = options.blocks(self.blocks) || options.awaited && self.queue.is_some();
+            let blocks = (options.extras.when_full).map_or(self.blocks, WhenFull::blocks);
+            let may_wait = blocks || options.awaited && self.queue.is_some();
             if !may_wait && self.is_saturated(self.queue.as_ref()) {
-                // `false` says that the pool's policy does not make this submission wait. If it
-                // did, `may_wait` would be set.
-                return Err(self.counts.refuse(options.no_space(&self.env, false)));
+                return Err(self.counts.refuse(options.no_space(&self.env, blocks)));
             }
         }
         self.submit_slowly(task, options)
@@ -156,14 +155,16 @@ impl Core {
         options: &SubmitOptions<'_>,
     ) -> Result<Location, SubmitError> {
         options.start(&self.env);
+        let policy = options.extras.when_full.unwrap_or(self.settings.when_full);
+        let blocks = policy.blocks();
         let own = options.is_on_worker(&self.env);
         // A worker of this pool must not wait for space, because that worker itself may have to
         // make the space.
-        let mut may_wait = !own && options.blocks(self.blocks);
+        let mut may_wait = !own && blocks;
         // If a worker of this pool waits for the task's outcome, the task must not be queued
         // either. If all workers waited for queued tasks, none would be left to run them.
         let queue = (self.queue.as_ref()).filter(|_| !(own && options.awaited));
-        let block_until = match options.extras.when_full.unwrap_or(self.settings.when_full) {
+        let block_until = match policy {
             WhenFull::BlockFor(limit) if may_wait => Deadline::from_now(limit),
             _ => Deadline::never(),
         };
@@ -189,9 +190,7 @@ impl Core {
                         Err(why) => break SubmitError::Refused(why),
                     }
                 }
-                None | Some(Err(Refusal::Saturated)) => {
-                    break options.no_space(&self.env, self.blocks)
-                }
+                None | Some(Err(Refusal::Saturated)) => break options.no_space(&self.env, blocks),
                 Some(Err(why)) => break SubmitError::Refused(why),
             }
             if let Some(why) = options.expired() {

@@ -172,20 +172,12 @@ impl<'a> SubmitOptions<'a> {
         self.on_worker || env.is_own_worker()
     }
 
-    /// Returns `true` if the submission waits for space. `pool` says whether the pool's own policy
-    /// makes submissions wait.
-    #[inline]
-    pub(crate) fn blocks(&self, pool: bool) -> bool {
-        self.extras.when_full.map_or(pool, WhenFull::blocks)
-    }
-
     /// Returns the refusal of a submission that found no space. The reason is `OnWorker` if
     /// [`is_on_worker`](Self::is_on_worker) applies, and a thread waits for the task or the policy
-    /// is to wait for space. Otherwise it is `Saturated`. `pool` has the same meaning as in
-    /// `blocks`.
+    /// is to wait for space (`blocks`). Otherwise it is `Saturated`.
     #[inline]
-    pub(crate) fn no_space(&self, env: &Env, pool: bool) -> SubmitError {
-        let would_wait = self.awaited || self.blocks(pool);
+    pub(crate) fn no_space(&self, env: &Env, blocks: bool) -> SubmitError {
+        let would_wait = self.awaited || blocks;
         SubmitError::Refused(if would_wait && self.is_on_worker(env) {
             Refusal::OnWorker
         } else {
