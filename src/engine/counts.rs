@@ -5,7 +5,6 @@ use crate::error::Refusal;
 use crate::stats::RefusalCounts;
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
-use std::cell::Cell;
 
 #[derive(Debug, Default)]
 pub(crate) struct RareCounts {
@@ -47,18 +46,13 @@ impl RareCounts {
     pub(crate) fn refuse(&self, why: SubmitError) -> SubmitError {
         static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         std::thread_local! {
-            /// The number that selects this thread's shard. Zero until the thread has taken a
-            /// number.
-            static SHARD: Cell<usize> = const { Cell::new(0) };
+            /// The number that selects this thread's shard.
+            // Relaxed: it only gives unique numbers.
+            static SHARD: usize = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
-        // Relaxed: `NEXT` only gives unique numbers, and `refused` is a count.
-        let shard = SHARD.with(|shard| {
-            if shard.get() == 0 {
-                shard.set(NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed) | SHARDS);
-            }
-            shard.get()
-        });
-        self.refused[shard % SHARDS][reason(&why)].fetch_add(1, Ordering::Relaxed);
+        let shard = SHARD.with(|number| number % SHARDS);
+        // Relaxed: a count.
+        self.refused[shard][reason(&why)].fetch_add(1, Ordering::Relaxed);
         why
     }
 

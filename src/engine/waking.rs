@@ -112,10 +112,7 @@ impl Core {
                 return false;
             }
             self.in_flight.add(NOTIFIED);
-            let last = self.affinity().and_then(|(slot, _)| {
-                let claim = self.slots[slot].claim_last_used(0, true)?;
-                Some((slot, claim))
-            });
+            let last = self.claim_by_affinity(true);
             if let Some((slot, claim)) = last.or_else(|| self.claim_idle()) {
                 self.set_affinity(slot, 0);
                 // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
