@@ -37,7 +37,14 @@ impl Core {
             registry.withheld.push(slot);
         }
         self.tell_surplus(&registry);
-        self.retire_surplus(&mut registry);
+        // Tell surplus idle workers to end. As in `is_self_surplus`, workers that are in their start
+        // hook without a task are taken as surplus first.
+        let starting = self.in_start_hooks(&registry);
+        for slot in 0..registry.workers.len() {
+            if self.is_surplus(&registry, registry.retiring + starting) {
+                self.retire(&mut registry, slot, false);
+            }
+        }
         drop(registry);
         // With a raised limit, submissions in line may have space, and a thread may be started for
         // queued tasks.
@@ -72,17 +79,5 @@ impl Core {
         (self.slots.iter().zip(&registry.workers))
             .filter(|(slot, worker)| worker.is_some() && slot.see().is_starting_without_task())
             .count()
-    }
-
-    /// Tells surplus idle workers to end. Workers that are in their start hook without a task are
-    /// taken as surplus before idle workers, because they end by themselves after the hook.
-    fn retire_surplus(&self, registry: &mut Registry) {
-        let starting = self.in_start_hooks(registry);
-        for slot in 0..registry.workers.len() {
-            if !self.is_surplus(registry, registry.retiring + starting) {
-                return;
-            }
-            self.retire(registry, slot, false);
-        }
     }
 }
