@@ -389,12 +389,14 @@ impl Core {
         Some(Location::Queue { position })
     }
 
-    /// Hands the task to the claimed worker, which becomes this thread's last worker.
+    /// Hands the task to the claimed worker, which becomes this thread's last worker. This thread
+    /// holds the slot by this claim (`Held`).
     #[inline]
-    fn hand_over(&self, slot: usize, claim: Claim, task: &mut Option<Task>) -> Location {
+    pub(super) fn hand_over(&self, slot: usize, claim: Claim, task: &mut Option<Task>) -> Location {
         let task = task.take().expect("a task to hand over");
         let revocable = task.is_offered();
-        // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
+        // SAFETY: `claim` came with `slot`, so this thread holds that slot. Or it has held the slot
+        // since `begin_start`. A new worker is not parked, so the claim is `AWAKE` then.
         let generation = unsafe { self.slots[slot].hand_over(claim, task, revocable) };
         self.set_affinity(slot, generation);
         Location::Mailbox { slot, generation }

@@ -205,13 +205,7 @@ impl Core {
             unsafe { it.send_searching(Claim::AWAKE) };
             return None;
         };
-        let task = task.take().expect("a task to begin with");
-        let revocable = task.is_offered();
-        // SAFETY: this thread has held the slot since `begin_start`. A new worker is not parked, so
-        // the claim is `AWAKE`.
-        let generation = unsafe { it.hand_over(Claim::AWAKE, task, revocable) };
-        self.set_affinity(slot, generation);
-        Some(Location::Mailbox { slot, generation })
+        Some(self.hand_over(slot, Claim::AWAKE, task))
     }
 
     // ---- the end of a worker --------------------------------------------------------
