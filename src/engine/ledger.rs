@@ -57,7 +57,7 @@ impl Core {
     fn add_slots(&self, registry: &Registry, stats: &mut Stats) -> u64 {
         let mut taken = 0_u64;
         let now = self.env.nanos_now();
-        let mut longest = None;
+        let age = |since: u64| Duration::from_nanos(now.saturating_sub(since));
         for (slot, worker) in self.slots.iter().zip(&registry.workers) {
             let tally = slot.record.tally(|| slot.see().generation());
             let [completed, panicked, unrun] = tally.ended;
@@ -71,16 +71,15 @@ impl Core {
             if tally.is_running() {
                 stats.running += 1;
                 let started = slot.record.described(tally).1;
-                longest = longest.max(started.map(|at| now.saturating_sub(at)));
+                stats.longest_running = stats.longest_running.max(started.map(age));
                 stats.abandoned += usize::from(slot.record.is_abandoned(now));
             } else if worker.is_some() && slot.see().is_in_service() {
                 stats.idle += 1;
             }
         }
-        stats.longest_running = longest.map(Duration::from_nanos);
         let ages = self.ages.as_ref().zip(self.queue.as_ref());
         let oldest = ages.and_then(|(ages, queue)| ages.oldest(queue));
-        stats.oldest_queued = oldest.map(|at| Duration::from_nanos(now.saturating_sub(at)));
+        stats.oldest_queued = oldest.map(age);
         taken
     }
 
