@@ -1,7 +1,7 @@
 //! Admission: a submission tries the ways to a worker in the order of the protocol page.
 
 use super::core::Core;
-use super::request::{Attempt, Location, SubmitError, SubmitOptions};
+use super::request::{Attempt, Extras, Location, SubmitError, SubmitOptions};
 use super::saturation::AllBusy;
 use super::threads::NotSpawned;
 use crate::error::Refusal;
@@ -41,7 +41,7 @@ impl Core {
         self: &Arc<Self>,
         task: &mut Option<Task>,
     ) -> Result<Location, SubmitError> {
-        self.submit_as(task, &SubmitOptions::PLAIN)
+        self.submit_as(task, const { &Extras::NONE.plain() })
     }
 
     #[inline(always)]

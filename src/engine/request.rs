@@ -134,7 +134,11 @@ impl Extras {
     pub(crate) const fn plain(&self) -> SubmitOptions<'_> {
         SubmitOptions {
             extras: self,
-            ..SubmitOptions::PLAIN
+            deadline: None,
+            node: None,
+            awaited: false,
+            on_worker: false,
+            members: None,
         }
     }
 
@@ -154,16 +158,7 @@ impl Extras {
     }
 }
 
-impl<'a> SubmitOptions<'a> {
-    pub(crate) const PLAIN: Self = Self {
-        extras: &Extras::NONE,
-        deadline: None,
-        node: None,
-        awaited: false,
-        on_worker: false,
-        members: None,
-    };
-
+impl SubmitOptions<'_> {
     /// Returns `true` if this thread, or the thread that waits for the task, is a worker of the
     /// pool. Then the submission must not wait for space, because that worker may have to make the
     /// space.
