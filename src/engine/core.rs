@@ -7,7 +7,7 @@ use crate::parts::line::Line;
 use crate::parts::queue::Queue;
 use crate::parts::ring::Ring;
 use crate::parts::slot::Slot;
-use crate::stats::{Shutdown, WhenFull};
+use crate::stats::WhenFull;
 use crate::sync::{thread_local, AtomicBool, AtomicU64, Condvar, Instant, Mutex};
 use crate::work::env::Env;
 use crate::work::job::Task;
@@ -159,14 +159,6 @@ impl Core {
             gave_up: AtomicBool::new(false),
             settings,
         }
-    }
-
-    /// Closes the pool. After several calls, the strictest mode applies. Returns `true` if queued
-    /// tasks are to be discarded.
-    pub(crate) fn close(&self, mode: Shutdown) -> bool {
-        let discards = self.env.close(mode);
-        self.queue.iter().for_each(Queue::close);
-        discards
     }
 
     /// Returns `true` if the pool has no queue, or nothing is queued.

@@ -211,9 +211,6 @@ impl Core {
     /// Settles tasks that were taken out and counted, and serves the line. Their wakers and captures
     /// are user code of the frame: see [`Core::in_frame`].
     pub(crate) fn discard(self: &Arc<Self>, tasks: Vec<Task>, why: NeverRan) {
-        if tasks.is_empty() {
-            return;
-        }
         self.in_frame(|frame| {
             tasks.into_iter().for_each(|task| frame.settle(task, why));
             self.serve_line();

@@ -93,7 +93,10 @@ impl Core {
         let Some(queue) = &self.queue else { return };
         let positions = members.take_queued().into_iter();
         let taken = positions.filter_map(|position| queue.take(position));
-        let taken = taken.inspect(|task| self.count_unrun(task)).collect();
-        self.discard(taken, || TaskError::Cancelled);
+        let taken = Vec::from_iter(taken.inspect(|task| self.count_unrun(task)));
+        // A cancel that makes no space does not serve the line.
+        if !taken.is_empty() {
+            self.discard(taken, || TaskError::Cancelled);
+        }
     }
 }

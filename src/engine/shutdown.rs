@@ -9,6 +9,7 @@ use super::core::{Core, Registry};
 use super::threads::NotSpawned;
 use crate::error::TaskError;
 use crate::parts::deadline::Deadline;
+use crate::parts::queue::Queue;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
 use crate::work::job::Task;
@@ -46,23 +47,15 @@ pub(crate) fn shutdown(
     if core.env.is_forked() {
         return forked(core);
     }
-    let discards = core.close(mode);
+    core.env.close(mode);
+    core.queue.iter().for_each(Queue::close);
     let waits = !core.env.is_own_worker() && !core.is_in_frame();
-    // Refuses the submissions in line now, because the drops of captures below may take long.
-    core.serve_line();
-    if core.env.is_forked() {
-        // A waker has forked, and this is the child.
-        return forked(core);
-    }
-    let queued = if discards {
-        core.take_out()
-    } else {
-        Vec::new()
-    };
+    let queued = core.take_out();
     core.retire_idle();
+    // Even if nothing is queued, because this also refuses the submissions in line.
     core.discard(queued, || TaskError::Discarded);
     if core.env.is_forked() {
-        // The drop of a capture has forked, and this is the child.
+        // A waker or the drop of a capture has forked, and this is the child.
         return forked(core);
     }
     let stragglers = if waits {
@@ -70,17 +63,16 @@ pub(crate) fn shutdown(
     } else {
         core.stragglers_and_self()
     };
-    let report = ShutdownReport {
+    if waits && !stragglers.is_empty() {
+        // Relaxed: only the drop of the `Pool` reads it, and every `shutdown` has returned by then.
+        core.gave_up.store(true, Ordering::Relaxed);
+        core.tell_stragglers(&stragglers);
+    }
+    ShutdownReport {
         // ORDERING: L1: includes the discards of this call.
         discarded: core.counts.shut_out.load(Ordering::SeqCst),
         stragglers,
-    };
-    if waits && !report.stragglers.is_empty() {
-        // Relaxed: only the drop of the `Pool` reads it, and every `shutdown` has returned by then.
-        core.gave_up.store(true, Ordering::Relaxed);
-        core.tell_stragglers(&report.stragglers);
     }
-    report
 }
 
 /// Returns the report of a shutdown in a forked child, which has no workers.
@@ -135,10 +127,11 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
 }
 
 impl Core {
-    /// Takes out and counts all queued tasks that a shutdown may discard.
+    /// If the queued tasks are to be discarded, takes them out and counts them, except those that
+    /// must run.
     fn take_out(&self) -> Vec<Task> {
         let mut taken = Vec::new();
-        if let Some(queue) = &self.queue {
+        if let Some(queue) = self.queue.as_ref().filter(|_| self.env.is_discarding()) {
             let take = |position| queue.take_if(position, |task| !task.must_run());
             let tasks = queue.positions().filter_map(take);
             taken.extend(tasks.inspect(|_| self.counts.discard()));

@@ -165,13 +165,11 @@ impl Env {
         self.phase.load(Ordering::Relaxed) & CANCELLING != 0
     }
 
-    /// Closes the pool. After several calls, the strictest mode applies. Returns `true` if queued
-    /// tasks are to be discarded.
-    pub(crate) fn close(&self, mode: Shutdown) -> bool {
+    /// Closes the pool. After several calls, the strictest mode applies.
+    pub(crate) fn close(&self, mode: Shutdown) {
         let asked = (1 << mode.rank()) - 1;
         // ORDERING: P3: set before the thread that closes the pool looks for idle workers.
-        let before = self.phase.fetch_or(asked, Ordering::SeqCst);
-        (before | asked) & DISCARDING != 0
+        self.phase.fetch_or(asked, Ordering::SeqCst);
     }
 
     /// Returns a deadline in the unit of [`Env::nanos`]. Reads the clock, unless the deadline has
