@@ -101,7 +101,8 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
         let mut left = deadline.left();
         if waits_for == WaitsFor::Wanted {
             if core.runs_only_abandoned_tasks(&registry) {
-                if has_failed || !core.lacks_a_worker(&registry) {
+                // In these cases no worker can be started, or none is needed.
+                if has_failed || registry.live >= registry.limit || core.nothing_queued() {
                     return core.stragglers(&registry);
                 }
                 // A queued task may have been left to these workers, but they look at the queue
@@ -179,21 +180,13 @@ impl Core {
         self.end_sweeps(&registry);
     }
 
-    /// Returns `true` if tasks are queued and the limit allows a further worker to run them.
-    fn lacks_a_worker(&self, registry: &Registry) -> bool {
-        registry.live + registry.starting < registry.limit && !self.nothing_queued()
-    }
-
     /// Returns `true` if at one moment every worker ran an abandoned task, and no worker was being
     /// started. Each worker is checked twice. If it ran an abandoned task both times and its two
     /// tallies are equal, no task ended in between, so it ran that task from the first check to the
     /// second.
     fn runs_only_abandoned_tasks(&self, registry: &Registry) -> bool {
-        if registry.live == 0 || registry.starting > 0 {
-            return false;
-        }
         let before = self.abandoned_tallies(registry);
-        before.is_some() && before == self.abandoned_tallies(registry)
+        registry.starting == 0 && before.is_some() && before == self.abandoned_tallies(registry)
     }
 
     /// Returns the tally of each worker, or `None` if any worker is not running an abandoned task.
