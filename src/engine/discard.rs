@@ -29,11 +29,13 @@ use crate::work::observe;
 use crate::work::panics::{contain, drop_contained};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
+use std::ptr::NonNull;
 use std::task::Waker;
-use std::{io, ptr};
 
 /// User code that a thread is about to run for a pool. It lies on the thread's stack, and is linked
 /// to the frame around it.
+#[derive(Default)]
 pub(super) struct Frame {
     pool: u64,
     wakers: RefCell<VecDeque<Waker>>,
@@ -44,12 +46,12 @@ pub(super) struct Frame {
     captured: RefCell<VecDeque<Captured>>,
     /// Failed starts of threads that subscribers have not been told of.
     refused: RefCell<VecDeque<io::Error>>,
-    outer: *const Frame,
+    outer: Option<NonNull<Frame>>,
 }
 
 thread_local! {
     /// The innermost frame of this thread.
-    static INNERMOST: Cell<*const Frame> = const { Cell::new(ptr::null()) };
+    static INNERMOST: Cell<Option<NonNull<Frame>>> = const { Cell::new(None) };
 }
 
 impl Frame {
@@ -106,7 +108,7 @@ impl Core {
     fn with_frame<R>(&self, f: impl FnOnce(Option<&Frame>) -> R) -> R {
         // SAFETY: a frame is on the list only while `in_frame`, further up this thread's stack, owns
         // it.
-        let next = |frame: *const Frame| unsafe { frame.as_ref() };
+        let next = |frame: Option<NonNull<Frame>>| frame.map(|frame| unsafe { frame.as_ref() });
         let mut frames = std::iter::successors(next(INNERMOST.with(Cell::get)), |f| next(f.outer));
         f(frames.find(|frame| frame.pool == self.env.id))
     }
@@ -123,16 +125,12 @@ impl Core {
     pub(super) fn in_frame(&self, fill: impl FnOnce(&Frame)) {
         let own = Frame {
             pool: self.env.id,
-            wakers: RefCell::default(),
-            waker: Cell::default(),
-            busy: Cell::default(),
-            captured: RefCell::default(),
-            refused: RefCell::default(),
             outer: INNERMOST.with(Cell::get),
+            ..Frame::default()
         };
         let is_outermost = self.with_frame(|outer| {
             if outer.is_none() {
-                INNERMOST.with(|it| it.set(&raw const own));
+                INNERMOST.with(|it| it.set(Some(NonNull::from(&own))));
             }
             exposed(|| outer.unwrap_or(&own).run(&self.env, fill));
             outer.is_none()
