@@ -294,7 +294,7 @@ impl Core {
         }
         // Step 6: claims T and V.
         if let Some(slot) = self.free.pop() {
-            match self.spawn(slot, Some(task)) {
+            match self.spawn(slot, task) {
                 Ok(Some(location)) => return Some(Ok(location)),
                 Ok(None) | Err(NotSpawned::NotNeeded) => return None,
                 Err(NotSpawned::Failed(error)) => {
@@ -395,8 +395,7 @@ impl Core {
     pub(super) fn hand_over(&self, slot: usize, claim: Claim, task: &mut Option<Task>) -> Location {
         let task = task.take().expect("a task to hand over");
         let revocable = task.is_offered();
-        // SAFETY: `claim` came with `slot`, so this thread holds that slot. Or it has held the slot
-        // since `begin_start`. A new worker is not parked, so the claim is `AWAKE` then.
+        // SAFETY: `claim` is for `slot`, so this thread holds that slot (`Held`).
         let generation = unsafe { self.slots[slot].hand_over(claim, task, revocable) };
         self.set_affinity(slot, generation);
         Location::Mailbox { slot, generation }

@@ -187,7 +187,7 @@ fn law10_a_slot_that_a_refusal_gives_back_is_there_for_the_queue() {
         (),
         || (),
         |task| {
-            let spawned = core.spawn(slot, Some(task));
+            let spawned = core.spawn(slot, task);
             assert!(matches!(spawned, Err(NotSpawned::NotNeeded)));
             Err(SubmitError::Refused(Refusal::Closed))
         },
@@ -290,7 +290,7 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     assert_eq!((registry.live, registry.retiring), (2, 0));
     drop(registry);
     assert!(core.env.is_closed_or_over_limit(), "over the limit");
-    let spawned = core.spawn(stopped, None);
+    let spawned = core.spawn(stopped, &mut None);
     assert!(matches!(spawned, Err(NotSpawned::NotNeeded)), "{spawned:?}");
     assert!(!core.env.is_closed_or_over_limit());
     end(&core);

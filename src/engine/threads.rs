@@ -71,14 +71,10 @@ impl Core {
         if !self.env.has_start_hook() {
             self.in_flight.add(NOTIFIED);
         }
-        let spawned = match self.free.pop() {
-            Some(slot) => self.spawn(slot, None).map(drop),
-            None => Err(NotSpawned::NotNeeded),
-        };
-        if let Err(why) = &spawned {
-            self.start_no_searcher(why);
-        }
-        spawned
+        let slot = self.free.pop().ok_or(NotSpawned::NotNeeded);
+        slot.and_then(|slot| self.spawn(slot, &mut None))
+            .map(drop)
+            .inspect_err(|why| self.start_no_searcher(why))
     }
 
     /// Makes up for a start that failed (A4). Takes the planned worker out of the count `notified`,
@@ -99,20 +95,20 @@ impl Core {
         self.serve_line();
     }
 
-    /// Starts a worker on a slot that the caller has popped from the free ring. If a task is given,
-    /// and the OS gives a thread, the task is taken out and becomes the worker's first order. If no
-    /// task is given, the worker looks at the queue. Returns the location of the task.
+    /// Starts a worker on a slot that the caller has popped from the free ring. If there is a task,
+    /// and the OS gives a thread, the task is taken out and becomes the worker's first order. If
+    /// there is none, the worker looks at the queue. Returns the location of the task.
     #[cold]
     pub(super) fn spawn(
         self: &Arc<Self>,
         slot: usize,
-        task: Option<&mut Option<Task>>,
+        task: &mut Option<Task>,
     ) -> Result<Option<Location>, NotSpawned> {
         if let Err(why) = self.begin_start(slot, task.is_some()) {
             if task.is_some() {
                 // While this thread held the slot, other submissions may have seen no free slot and
                 // queued their tasks without a worker for them. So this thread looks for a worker.
-                // If no task was given, `start_no_searcher` does this.
+                // If there is no task, `start_no_searcher` does this.
                 self.notify_another();
             }
             return Err(why);
@@ -169,12 +165,7 @@ impl Core {
     }
 
     /// Registers a new thread, counts it, and gives it its first order.
-    fn register(
-        &self,
-        slot: usize,
-        thread: Thread,
-        task: Option<&mut Option<Task>>,
-    ) -> Option<Location> {
+    fn register(&self, slot: usize, thread: Thread, task: &mut Option<Task>) -> Option<Location> {
         let it = &self.slots[slot];
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
@@ -199,13 +190,14 @@ impl Core {
         self.begin_sweeps(&registry);
         // A shutdown may wait until `starting` is zero.
         self.changed.notify_all();
-        let Some(task) = task else {
-            // SAFETY: this thread has held the slot since `begin_start`. A new worker is not
-            // parked, so the claim is `AWAKE`.
-            unsafe { it.send_searching(Claim::AWAKE) };
-            return None;
-        };
-        Some(self.hand_over(slot, Claim::AWAKE, task))
+        // This thread has held the slot since `begin_start`. A new worker is not parked, so the
+        // claim is `AWAKE`.
+        if task.is_some() {
+            return Some(self.hand_over(slot, Claim::AWAKE, task));
+        }
+        // SAFETY: this thread holds the slot by this claim, as said above.
+        unsafe { it.send_searching(Claim::AWAKE) };
+        None
     }
 
     // ---- the end of a worker --------------------------------------------------------
