@@ -47,27 +47,21 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
     let ctx = Ctx::new(&core.env, &it.record, slot, &help_others);
     let worker = Worker {
         core,
-        slot,
         it,
         ctx: &ctx,
         spin: AdaptiveSpin::new(core.parallel),
         watches: Cell::new(false),
-        searches_next: Cell::new(false),
     };
     ctx.during(|| worker.live());
 }
 
 struct Worker<'a> {
     core: &'a Arc<Core>,
-    slot: usize,
     it: &'a Slot<Task, Record>,
     ctx: &'a Ctx<'a>,
     spin: AdaptiveSpin,
     /// Set while this worker counts as awake, and watches the queue.
     watches: Cell<bool>,
-    /// Set if the worker is `Searching` after its last task, because the pool was closed or over
-    /// its limit. Cleared when `work` returns.
-    searches_next: Cell<bool>,
 }
 
 /// The next step of a worker without a task: an order of another thread or of its own. `Search`
@@ -100,21 +94,17 @@ impl Worker<'_> {
 
     // ---- hooks --------------------------------------------------------------------
 
-    /// Runs a hook, which may fork: see [`Ctx::call_back`].
-    fn hook(&self, hook: &(dyn Fn(usize) + Send + Sync)) {
-        (self.ctx).call_back(|| self.core.env.hook(|| hook(self.slot)));
-    }
-
-    fn start_hook(&self) {
-        if let Some(start) = &self.core.env.hooks.start {
-            self.hook(start);
+    /// Runs a hook, if there is one. It may fork: see [`Ctx::call_back`].
+    fn run_hook(&self, hook: Option<&(dyn Fn(usize) + Send + Sync)>) {
+        if let Some(hook) = hook {
+            (self.ctx).call_back(|| self.core.env.hook(|| hook(self.ctx.slot)));
         }
     }
 
     /// Runs the start hook. Afterwards, the worker obeys orders. If its order is to look at the
     /// queue, the worker counts as notified from the end of the hook on.
     fn start(&self) {
-        self.start_hook();
+        self.run_hook(self.core.env.hooks.start.as_deref());
         let mut backoff = Backoff::default();
         let count = || self.core.in_flight.add(NOTIFIED);
         // SAFETY: this thread is the slot's worker, and is being started.
@@ -141,24 +131,27 @@ impl Worker<'_> {
     /// 2. If `find_next` has taken a queued task, there is space in the queue. If submissions wait
     ///    in line, the worker defers `help_others` to the start of that task.
     /// 3. If the worker is idle, it serves the line and calls the deferred waker at once.
-    /// 4. If the worker is `Searching` instead (`searches_next`), it does both once it is idle, has
-    ///    started a queued task, or ends.
+    /// 4. If the worker is `Searching` instead, it does both once it is idle, has started a queued
+    ///    task, or ends.
     fn work(&self, first: &mut Option<Task>, task_id: u64, mut watch: bool) -> Next {
         let (mut now, mut after) = (first, &mut None);
-        let mut task_id = Some(task_id);
+        let mut next = Ok(task_id);
         self.stop_watching();
-        while let Some(id) = task_id.take() {
-            self.ctx.task_id.set(id);
+        while let Ok(task_id) = next {
+            self.ctx.task_id.set(task_id);
             Task::run_in(now, self.ctx, &mut |ended| {
-                task_id = self.find_next(after, watch);
-                self.count(ended);
+                next = self.find_next(after, watch);
+                if ended == Ended::Discarded {
+                    self.core.counts.expire();
+                }
+                self.it.record.count_end(ended);
             });
-            if task_id.is_some() {
+            if next.is_ok() {
                 self.spin.ran_several();
                 // The line is not served here, because that may start a thread, which takes long.
                 // Until the next task has started, its caller cannot leave, even at its deadline.
                 self.defer_serving_line();
-            } else if !self.searches_next.get() {
+            } else if next == Err(State::Idle) {
                 self.serve_line_while_idle();
             }
             watch = true;
@@ -167,7 +160,7 @@ impl Worker<'_> {
         if self.ctx.was_awaited.take() {
             self.spin.was_awaited();
         }
-        if !self.searches_next.take() {
+        if next == Err(State::Idle) {
             return self.wait();
         }
         Next::Search
@@ -195,31 +188,28 @@ impl Worker<'_> {
         }
     }
 
-    /// Takes the next queued task and returns its id. If there is none, makes the worker idle and
-    /// returns `None`. In a pool that is closed or over its limit, takes no task, makes the worker
-    /// `Searching` and returns `None`.
+    /// Takes the next queued task and returns its id. If there is none, makes the worker `Idle`. In
+    /// a pool that is closed or over its limit, takes no task and makes the worker `Searching`.
+    /// Without a task, returns the worker's new state as the error.
     #[inline(always)]
-    fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Option<u64> {
+    fn find_next(&self, place: &mut Option<Task>, watch: bool) -> Result<u64, State> {
         if !self.core.env.is_fast_path_open(0) && self.may_have_to_end() {
-            self.searches_next.set(true);
             self.start_watching();
             // SAFETY: this thread is the slot's worker, `Busy`.
             unsafe { self.it.step(State::Busy, State::Searching) };
-            return None;
+            return Err(State::Searching);
         }
-        let next = (self.core.queue.as_ref()).and_then(|queue| {
-            let position = queue.try_pop_ready(place)?;
+        let queue = self.core.queue.as_ref();
+        if let Some(position) = queue.and_then(|queue| queue.try_pop_ready(place)) {
             self.it.record.count_taken();
-            Some(queue_id(position))
-        });
-        if next.is_none() {
-            if watch {
-                self.start_watching();
-            }
-            // SAFETY: this thread is the slot's worker, `Busy`.
-            unsafe { self.it.publish_idle(&self.core.ready, self.slot) };
+            return Ok(queue_id(position));
         }
-        next
+        if watch {
+            self.start_watching();
+        }
+        // SAFETY: this thread is the slot's worker, `Busy`.
+        unsafe { self.it.publish_idle(&self.core.ready, self.ctx.slot) };
+        Err(State::Idle)
     }
 
     /// Returns `true` if this worker may have to end. Ends the process if it is a forked child.
@@ -229,14 +219,6 @@ impl Worker<'_> {
             fork::end_child();
         }
         self.core.env.is_closed_or_over_limit()
-    }
-
-    #[inline(always)]
-    fn count(&self, ended: Ended) {
-        if ended == Ended::Discarded {
-            self.core.counts.expire();
-        }
-        self.it.record.count_end(ended);
     }
 
     // ---- the queue ----------------------------------------------------------------
@@ -310,7 +292,7 @@ impl Worker<'_> {
                 }
                 Popped::Empty => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
-                    unsafe { self.it.publish_idle(&self.core.ready, self.slot) };
+                    unsafe { self.it.publish_idle(&self.core.ready, self.ctx.slot) };
                     self.serve_line_while_idle();
                     return self.wait();
                 }
@@ -408,31 +390,31 @@ impl Worker<'_> {
     /// that it must. Returns `true` if it has ended. Otherwise the worker is `Searching` and awake.
     fn end(&self) -> bool {
         self.stop_watching();
+        let hooks = &self.core.env.hooks;
         let mut has_stopped = false;
         loop {
             let registry = lock(&self.core.registry);
-            if self.is_needed(&registry) {
-                if !has_stopped {
+            match (self.is_needed(&registry), has_stopped) {
+                (true, false) => {
                     self.stay(registry);
                     return false;
                 }
-                // The stop hook has run already, so the start hook runs again before any thread
-                // relies on the worker.
-                drop(registry);
-                self.start_hook();
-                has_stopped = false;
-                continue;
-            }
-            match &self.core.env.hooks.stop {
-                Some(stop) if !has_stopped => {
+                (true, true) => {
+                    drop(registry);
+                    // The stop hook has run already, so the start hook runs again before any thread
+                    // relies on the worker.
+                    self.run_hook(hooks.start.as_deref());
+                    has_stopped = false;
+                }
+                (false, false) if hooks.stop.is_some() => {
                     drop(registry);
                     // Submissions may have relied on this worker while it watched the queue. They
                     // must not wait for the hook, which may take long.
                     self.ctx.run_deferred();
-                    self.hook(stop);
+                    self.run_hook(hooks.stop.as_deref());
                     has_stopped = true;
                 }
-                _ => {
+                (false, _) => {
                     if self.leave(registry) {
                         return true;
                     }
@@ -470,12 +452,12 @@ impl Worker<'_> {
         }
         registry.live -= 1;
         registry.retiring -= 1;
-        let own = registry.workers[self.slot].take().map(|own| own.thread);
+        let own = registry.workers[self.ctx.slot].take().map(|own| own.thread);
         lock(&core.ended).extend(own);
         // SAFETY: this thread is the slot's worker, `Retiring`, and touches nothing of the slot
         // after this step. Its thread is already on the list of threads to be joined.
         unsafe { self.it.step(State::Retiring, State::Free) };
-        core.put_back(&mut registry, self.slot);
+        core.put_back(&mut registry, self.ctx.slot);
         core.end_sweeps(&registry);
         core.changed.notify_all();
         drop(registry);
