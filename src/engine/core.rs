@@ -15,6 +15,7 @@ use crate::work::record::Record;
 use crate::work::thread::{EndedThreads, Thread};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::ages::Ages;
@@ -54,10 +55,10 @@ pub(crate) struct Registry {
     /// The entries of the workers that exist, indexed by slot. The vector ends at the highest slot
     /// ever used.
     pub(crate) workers: Vec<Option<WorkerEntry>>,
-    /// Slots of idle workers that a sweep took from the ready ring. The slot added last is at the
-    /// end. An entry may be stale, because a worker leaves its entry here if it claims itself or is
-    /// told to end.
-    pub(crate) bench: Vec<usize>,
+    /// Slots of idle workers that a sweep took from the ready ring, each with the time of that
+    /// sweep. The slot added last is at the back. An entry may be stale, because a worker leaves
+    /// its entry here if it claims itself or is told to end.
+    pub(crate) bench: VecDeque<(usize, Instant)>,
 }
 
 /// A worker's entry in the registry.
@@ -66,8 +67,6 @@ pub(crate) struct WorkerEntry {
     pub(crate) thread: Thread,
     /// The number of tasks that had been run on the slot before this worker started.
     pub(crate) tasks_before: u64,
-    /// The time of the last sweep that put the worker on the bench.
-    pub(crate) benched: Option<Instant>,
     /// Set by the shutdown that tells subscribers that this worker has not ended by the shutdown's
     /// timeout. So each worker is reported only once.
     pub(crate) is_told: bool,

@@ -114,19 +114,14 @@ impl Core {
     pub(crate) fn sweep(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
         // Drop the entries of workers that have been claimed or told to end since the last sweep,
         // or that have gone idle again through the ready ring.
-        registry
-            .bench
-            .retain(|slot| self.slots[*slot].see().is_benched());
+        (registry.bench).retain(|(slot, _)| self.slots[*slot].see().is_benched());
         let (_, listed) = self.ready.held();
         // ORDERING: P2: the workers are counted before they leave the ring.
         self.benched.fetch_add(listed, Ordering::SeqCst);
         for _ in 0..listed {
             let Some(slot) = self.ready.pop() else { break };
             if self.slots[slot].bench() {
-                registry.bench.push(slot);
-                if let Some(Some(worker)) = registry.workers.get_mut(slot) {
-                    worker.benched = Some(now);
-                }
+                registry.bench.push_back((slot, now));
             }
         }
         let next = self.retire_due(registry, now);
@@ -142,20 +137,15 @@ impl Core {
         let mut surplus = registry
             .live
             .saturating_sub(self.settings.min_workers + registry.retiring);
-        let mut gone = 0;
-        let mut next = None;
-        while let (Some(&slot), 1..) = (registry.bench.get(gone), surplus) {
-            let since = (registry.workers[slot].as_ref()).and_then(|worker| worker.benched);
-            let due = since.and_then(|since| since.checked_add(self.settings.idle_timeout));
+        while let (Some(&(slot, since)), 1..) = (registry.bench.front(), surplus) {
+            let due = since.checked_add(self.settings.idle_timeout);
             if due.is_none_or(|due| due > now) {
-                next = due;
-                break;
+                return due;
             }
+            registry.bench.pop_front();
             surplus -= usize::from(self.retire(registry, slot, true));
-            gone += 1;
         }
-        registry.bench.drain(..gone);
-        next
+        None
     }
 
     /// Claims the worker that was put on the bench last. Submissions call this when the ready ring
@@ -165,8 +155,8 @@ impl Core {
             return None;
         }
         let mut registry = lock(&self.registry);
-        let claim = |slot: usize| Some((slot, self.slots[slot].claim_benched()?));
-        let claimed = std::iter::from_fn(|| registry.bench.pop()).find_map(claim);
+        let claim = |(slot, _): (usize, _)| Some((slot, self.slots[slot].claim_benched()?));
+        let claimed = std::iter::from_fn(|| registry.bench.pop_back()).find_map(claim);
         // ORDERING: P2: lowered after the worker was claimed.
         self.benched
             .swap(registry.bench.len() as u64, Ordering::SeqCst);

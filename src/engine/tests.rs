@@ -249,6 +249,7 @@ fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
     let sweep = |at| core.sweep(&mut lock(&core.registry), at);
     assert_eq!(sweep(start), Some(due));
     let bench = lock(&core.registry).bench.clone();
+    let bench: Vec<_> = bench.into_iter().map(|(slot, _)| slot).collect();
     assert_eq!((bench.len(), core.ready.is_empty()), (4, true));
     // A trickle of calls keeps one worker in use. Each call comes from a new thread, which has not
     // used any worker yet. So the call gets the worker that was put on the bench last.

@@ -178,7 +178,6 @@ impl Core {
         registry.workers[slot] = Some(WorkerEntry {
             thread,
             tasks_before: it.record.tally(|| 0).ran(),
-            benched: None,
             is_told: false,
         });
         registry.live += 1;

@@ -211,7 +211,7 @@ pub fn is_quiet(pool: &Pool) -> bool {
             let mut entries: Vec<_> = (0..listed)
                 .filter_map(|n| core.ready.entry(head.wrapping_add(n)))
                 .collect();
-            entries.extend(&registry.bench);
+            entries.extend(registry.bench.iter().map(|(slot, _)| slot));
             let mut idle = words.iter().enumerate().filter(|(_, word)| word.is_idle());
             assert!(
                 idle.all(|(slot, _)| entries.contains(&slot)),
