@@ -134,16 +134,14 @@ impl Core {
     /// Retires the workers on the bench that have been there for `idle_timeout`, oldest first,
     /// until `min_workers` are left. Returns the time at which the next worker has to be retired.
     fn retire_due(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
-        let mut surplus = registry
-            .live
-            .saturating_sub(self.settings.min_workers + registry.retiring);
-        while let (Some(&(slot, since)), 1..) = (registry.bench.front(), surplus) {
+        while registry.live > self.settings.min_workers + registry.retiring {
+            let (slot, since) = *registry.bench.front()?;
             let due = since.checked_add(self.settings.idle_timeout);
             if due.is_none_or(|due| due > now) {
                 return due;
             }
             registry.bench.pop_front();
-            surplus -= usize::from(self.retire(registry, slot, true));
+            self.retire(registry, slot, true);
         }
         None
     }

@@ -219,21 +219,19 @@ impl Core {
     }
 
     /// Tells the worker on a slot to end, if the worker is idle. If `benched` is set, the worker
-    /// must also still be on the bench. Returns `true` if the worker was told to end. The caller
-    /// holds the registry's lock, so the slot keeps its thread meanwhile.
-    pub(super) fn retire(&self, registry: &mut Registry, slot: usize, benched: bool) -> bool {
+    /// must also still be on the bench. The caller holds the registry's lock, so the slot keeps its
+    /// thread meanwhile.
+    pub(super) fn retire(&self, registry: &mut Registry, slot: usize, benched: bool) {
         let Some(Some(worker)) = registry.workers.get(slot) else {
-            return false;
+            return;
         };
         self.begin_return();
         let Some(claim) = self.slots[slot].retire(benched) else {
-            self.end_return();
-            return false;
+            return self.end_return();
         };
         if claim.parked {
             worker.thread.unpark();
         }
         registry.retiring += 1;
-        true
     }
 }
