@@ -43,7 +43,7 @@ impl Core {
         if may_begin && self.put_off(0, self.pause()).is_some() {
             // The workers that already sleep have set no timer. They are woken up to set one.
             for worker in registry.workers.iter().flatten() {
-                worker.thread.unpark();
+                worker.thread.handle.thread().unpark();
             }
         }
     }

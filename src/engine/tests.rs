@@ -118,7 +118,7 @@ fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
     unsafe { slot.publish_idle(&core.ready, 0) };
     let worker = lock(&core.registry).workers[0]
         .as_ref()
-        .map(|worker| worker.thread.unpark());
+        .map(|worker| worker.thread.handle.thread().unpark());
     worker.expect("a worker");
     assert!(!refused, "one worker, and no task");
     end(&core);

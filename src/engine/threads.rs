@@ -171,7 +171,7 @@ impl Core {
         registry.starting -= 1;
         // SAFETY: this thread holds the slot. The new thread waits for its first order, and does
         // not touch the stored handle before that.
-        unsafe { it.set_thread(thread.handle().clone()) };
+        unsafe { it.set_thread(thread.handle.thread().clone()) };
         if registry.workers.len() <= slot {
             registry.workers.resize_with(slot + 1, || None);
         }
@@ -230,7 +230,7 @@ impl Core {
             return self.end_return();
         };
         if claim.parked {
-            worker.thread.unpark();
+            worker.thread.handle.thread().unpark();
         }
         registry.retiring += 1;
     }

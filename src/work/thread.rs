@@ -24,7 +24,7 @@ pub(crate) type EndedThreads = Arc<Mutex<Vec<Thread>>>;
 /// A thread of the pool.
 #[derive(Debug)]
 pub(crate) struct Thread {
-    handle: thread::JoinHandle<()>,
+    pub(crate) handle: thread::JoinHandle<()>,
     /// Shared with the thread until its [`Last`] has been dropped.
     alive: Arc<()>,
 }
@@ -55,16 +55,6 @@ impl Drop for Last {
         self.alive = Arc::default();
         drop(ended);
         join(gone);
-    }
-}
-
-impl Thread {
-    pub(crate) fn handle(&self) -> &thread::Thread {
-        self.handle.thread()
-    }
-
-    pub(crate) fn unpark(&self) {
-        self.handle().unpark();
     }
 }
 
