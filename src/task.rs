@@ -5,7 +5,7 @@
 //! or `None`.
 
 use crate::sync::{now, told};
-use crate::work::context::{with_current, Ctx};
+use crate::work::context::with_current;
 use std::time::{Duration, Instant};
 
 /// Returns `true` if this task should stop early, because its result is no longer wanted.
@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 /// ```
 #[must_use]
 pub fn is_cancelled() -> bool {
-    with_current(|ctx| ctx.is_some_and(Ctx::is_cancelled))
+    with_current(|ctx| ctx.is_cancelled())
 }
 
 /// Returns the deadline of this task.
@@ -57,7 +57,7 @@ pub fn is_cancelled() -> bool {
 /// ```
 #[must_use]
 pub fn deadline() -> Option<Instant> {
-    with_current(|ctx| ctx?.deadline()).map(told)
+    with_current(|ctx| ctx.deadline()).map(told)
 }
 
 /// Returns the time that is left until the [`deadline`] of this task.
@@ -74,7 +74,7 @@ pub fn deadline() -> Option<Instant> {
 /// ```
 #[must_use]
 pub fn remaining() -> Option<Duration> {
-    with_current(|ctx| ctx?.deadline()).map(|d| d.saturating_duration_since(now()))
+    with_current(|ctx| ctx.deadline()).map(|d| d.saturating_duration_since(now()))
 }
 
 /// Returns the label that this task was submitted with; see
@@ -91,7 +91,7 @@ pub fn remaining() -> Option<Duration> {
 /// ```
 #[must_use]
 pub fn label() -> Option<&'static str> {
-    with_current(|ctx| ctx.and_then(Ctx::label))
+    with_current(|ctx| ctx.label.get())
 }
 
 /// Returns the slot of the worker that runs this task.
@@ -144,7 +144,7 @@ pub fn label() -> Option<&'static str> {
 #[doc(alias("worker_local", "index"))]
 #[must_use]
 pub fn slot() -> Option<usize> {
-    with_current(|ctx| ctx.map(|c| c.slot))
+    with_current(|ctx| Some(ctx.slot))
 }
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]

@@ -35,7 +35,7 @@ pub(crate) struct Ctx<'a> {
     /// other task. The caller may have left since.
     caller: Cell<Option<*const WaitNode>>,
     /// The label of the running task.
-    label: Cell<Option<&'static str>>,
+    pub(crate) label: Cell<Option<&'static str>>,
     /// The id by which the worker's decision names the task that runs or is about to run.
     pub(crate) task_id: Cell<u64>,
     /// The things to do before the next task's code is called: [`HELP_OTHERS`], [`NOTE_START`] and
@@ -49,7 +49,7 @@ pub(crate) struct Ctx<'a> {
     /// Set once another thread waits for the outcome of a task that has begun here.
     pub(crate) was_awaited: Cell<bool>,
     pub(crate) stretch: Stretch,
-    /// The time at which the task about to run was submitted.
+    /// The time at which the running task, or the one about to run, was submitted.
     pub(crate) submitted: Cell<Moment>,
 }
 
@@ -58,12 +58,12 @@ thread_local! {
     static CURRENT: Cell<*const Ctx<'static>> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Calls `f` with the context of this thread, if it is a worker.
-pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Ctx<'_>>) -> R) -> R {
+/// Calls `f` with the context of this thread. Returns the default value if it is not a worker.
+pub(crate) fn with_current<R: Default>(f: impl FnOnce(&Ctx<'_>) -> R) -> R {
     let current = CURRENT.try_with(Cell::get).unwrap_or(std::ptr::null());
     // SAFETY: the pointer is not null only during `Ctx::during` on this thread, which borrows the
     // context. `f` cannot keep the reference.
-    f(unsafe { current.as_ref() })
+    unsafe { current.as_ref() }.map(f).unwrap_or_default()
 }
 
 /// Returns `true` if this thread is a worker that runs user code while other threads see it as
@@ -71,7 +71,7 @@ pub(crate) fn with_current<R>(f: impl FnOnce(Option<&Ctx<'_>>) -> R) -> R {
 /// user code must not wait until the worker obeys, because it would wait for its own thread.
 #[cold]
 pub(crate) fn runs_idle() -> bool {
-    with_current(|ctx| ctx.is_some_and(|ctx| ctx.runs_idle.get()))
+    with_current(|ctx| ctx.runs_idle.get())
 }
 
 impl<'a> Ctx<'a> {
@@ -192,10 +192,6 @@ impl<'a> Ctx<'a> {
         (due != NEVER).then(|| self.env.instant(due))
     }
 
-    pub(crate) fn label(&self) -> Option<&'static str> {
-        self.label.get()
-    }
-
     /// Returns `true` if the running task is abandoned or late, or the pool is shutting down in a
     /// mode that cancels tasks.
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -264,7 +260,7 @@ impl<'a> Ctx<'a> {
         self.run_deferred();
         if self.todo.get() & NOTE_START != 0 {
             self.record
-                .describe(self.label(), Some(self.env.nanos_now()));
+                .describe(self.label.get(), Some(self.env.nanos_now()));
         }
     }
 
@@ -290,12 +286,12 @@ impl<'a> Ctx<'a> {
         if self.stretch.is_time_to_look() {
             self.yield_if_due();
         }
-        let (submitted, started) = (self.submitted.take(), Moment::now(self.env));
+        let started = Moment::now(self.env);
         let result = match &self.env.hooks.around {
             None => catch_unwind(AssertUnwindSafe(f)),
             Some(around) => self.call_around(around, f),
         };
-        observe::task_ended(self.env, self.label(), submitted, started);
+        observe::task_ended(self, started);
         if let Err(payload) = &result {
             self.report(payload);
         }
@@ -320,7 +316,7 @@ impl<'a> Ctx<'a> {
     /// Reports a panic to subscribers and to `on_panic`.
     #[cold]
     pub(crate) fn report(&self, payload: &Payload) {
-        let panic = TaskPanic::new(self.slot, self.label(), &**payload);
+        let panic = TaskPanic::new(self.slot, self.label.get(), &**payload);
         observe::task_panicked(self.env, &panic);
         if let Some(on_panic) = &self.env.hooks.on_panic {
             self.env.hook(|| on_panic(&panic));

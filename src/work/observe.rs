@@ -2,8 +2,8 @@
 //! `tracing`. With both features off, the functions here do nothing.
 //!
 //! Recorders and subscribers are user code. Their panics are contained, and counted as
-//! `hook_panics`. A recorder runs within [`Ctx::call`](crate::work::context::Ctx), before the
-//! task's outcome is decided. So the task ends only after the recorder has returned.
+//! `hook_panics`. A recorder runs within [`Ctx::call`], before the task's outcome is decided. So
+//! the task ends only after the recorder has returned.
 
 #![cfg_attr(
     not(all(feature = "metrics", feature = "tracing")),
@@ -12,6 +12,7 @@
 
 use crate::error::TaskPanic;
 use crate::stats::WorkerSnapshot;
+use crate::work::context::Ctx;
 use crate::work::env::Env;
 use std::io;
 
@@ -32,17 +33,13 @@ impl Moment {
     }
 }
 
-/// Records a task, whose code has returned or panicked.
+/// Records a task that began at the moment `started`, and whose code has returned or panicked.
 #[inline(always)]
-pub(crate) fn task_ended(
-    env: &Env,
-    label: Option<&'static str>,
-    submitted: Moment,
-    started: Moment,
-) {
+pub(crate) fn task_ended(ctx: &Ctx<'_>, started: Moment) {
     #[cfg(feature = "metrics")]
     {
-        let times = [submitted.at, started.at, env.nanos_now()];
+        let (env, label) = (ctx.env, ctx.label.get());
+        let times = [ctx.submitted.get().at, started.at, env.nanos_now()];
         env.hook(|| env.series.record(&env.name, label, times));
     }
 }
