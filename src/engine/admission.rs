@@ -394,7 +394,7 @@ impl Core {
     #[inline]
     pub(super) fn hand_over(&self, slot: usize, claim: Claim, task: &mut Option<Task>) -> Location {
         let task = task.take().expect("a task to hand over");
-        let revocable = task.is_offered();
+        let revocable = task.table.offered;
         // SAFETY: `claim` is for `slot`, so this thread holds that slot (`Held`).
         let generation = unsafe { self.slots[slot].hand_over(claim, task, revocable) };
         self.set_affinity(slot, generation);

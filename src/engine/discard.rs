@@ -23,7 +23,7 @@ use crate::parts::completion::Remains;
 use crate::parts::in_flight::NOTIFIED;
 use crate::parts::slot::Claim;
 use crate::sync::{exposed, thread_local, Arc};
-use crate::work::env::{Env, NEVER};
+use crate::work::env::Env;
 use crate::work::job::{Captured, NeverRan, Task};
 use crate::work::observe;
 use crate::work::panics::{contain, drop_contained};
@@ -198,8 +198,8 @@ impl Core {
     /// Counts an accepted task that will not run: as expired if its deadline has passed, otherwise
     /// as discarded.
     pub(super) fn count_unrun(&self, task: &Task) {
-        let due = task.due();
-        if due != NEVER && due <= self.env.nanos_now() {
+        let times = task.times();
+        if times.is_some_and(|times| times.due() <= self.env.nanos_now()) {
             self.counts.expire();
         } else {
             self.counts.discard();

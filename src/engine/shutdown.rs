@@ -133,7 +133,7 @@ impl Core {
     fn take_out(&self) -> Vec<Task> {
         let mut taken = Vec::new();
         if let Some(queue) = self.queue.as_ref().filter(|_| self.env.is_discarding()) {
-            let take = |position| queue.take_if(position, |task| !task.must_run());
+            let take = |position| queue.take_if(position, |task| !task.table.must_run);
             let tasks = queue.positions().filter_map(take);
             taken.extend(tasks.inspect(|_| self.counts.discard()));
         }

@@ -79,7 +79,7 @@ impl Worker<'_> {
             next = match next {
                 Next::Search => self.search(),
                 Next::Run { task, generation } => {
-                    let watch = self.core.queue.is_some() && !task.is_awaited();
+                    let watch = self.core.queue.is_some() && !task.table.awaited;
                     self.work(&mut Some(task), mailbox_id(generation), watch)
                 }
                 Next::Retire => {
@@ -277,7 +277,7 @@ impl Worker<'_> {
             }
             let popped = match &self.core.queue {
                 Some(queue) if self.core.env.is_discarding() => {
-                    queue.pop_wanted(&mut place, Task::must_run)
+                    queue.pop_wanted(&mut place, |task| task.table.must_run)
                 }
                 Some(queue) => queue.try_pop(&mut place),
                 None => Popped::Empty,

@@ -9,7 +9,6 @@ use crate::error::TaskError;
 use crate::parts::completion::{Answered, Remains};
 use crate::parts::members::{Ended, Pending};
 use crate::work::context::Ctx;
-use crate::work::env::NEVER;
 use crate::work::observe::Moment;
 use crate::work::options::{Options, Stored, Times};
 use crate::work::panics::{drop_contained, has_panicked};
@@ -99,10 +98,6 @@ impl<S: Stored, J: Job> Contents<S, J> {
         self.job.options(self.stored.options())
     }
 
-    fn due(&self) -> u64 {
-        self.options().times.map_or(NEVER, Times::due)
-    }
-
     /// Runs the job. If it is too late to start it, disposes of it instead.
     #[inline]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
@@ -167,8 +162,8 @@ impl<S: Stored, J: Job> Contents<S, J> {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
         offered: J::OFFERED,
-        // SAFETY: the contents are live, by the contract of `Table::due`, and are only read.
-        due: |bytes| unsafe { &*Self::load(bytes) }.due(),
+        // SAFETY: by the contract of `Table::times`.
+        times: |bytes| unsafe { Self::load(bytes) }.options().times,
         // SAFETY: by the contract of `Table::run`.
         run: |bytes, ctx, end| unsafe { Self::take(bytes) }.run(ctx, end),
         // SAFETY: by the contract of `Table::discard`.
@@ -181,51 +176,49 @@ impl<S: Stored, J: Job> Contents<S, J> {
             // SAFETY: the contents fit in size and alignment (`FITS`).
             unsafe { bytes.as_mut_ptr().cast::<Self>().write(self) }
         } else {
-            let boxed = Box::into_raw(Box::new(self));
-            // SAFETY: a thin pointer (the type is Sized) fits.
-            unsafe { bytes.as_mut_ptr().cast::<*mut Self>().write(boxed) }
+            // SAFETY: a box of a sized type is a thin pointer, which fits.
+            unsafe { bytes.as_mut_ptr().cast::<Box<Self>>().write(Box::new(self)) }
         }
         bytes
     }
 
     /// # Safety
     /// The bytes were made by `store` of the same type, and still hold the contents.
-    unsafe fn load(bytes: &Bytes) -> *mut Self {
+    unsafe fn load(bytes: &Bytes) -> &Self {
         if Self::FITS {
-            bytes.as_ptr().cast::<Self>().cast_mut()
+            // SAFETY: `store` wrote the contents there.
+            unsafe { &*bytes.as_ptr().cast::<Self>() }
         } else {
-            // SAFETY: `store` wrote the box's pointer there.
-            unsafe { bytes.as_ptr().cast::<*mut Self>().read() }
+            // SAFETY: `store` wrote the box there.
+            unsafe { &*bytes.as_ptr().cast::<Box<Self>>() }
         }
     }
 
     /// # Safety
     /// As for `load`. The contents are moved out, so the bytes must not be used again.
     unsafe fn take(bytes: &Bytes) -> Self {
-        // SAFETY: by this function's contract, which includes the contract of `load`.
-        let contents = unsafe { Self::load(bytes) };
         if Self::FITS {
-            // SAFETY: the contents are live, and are moved out only here.
-            unsafe { contents.read() }
+            // SAFETY: `store` wrote the contents there, and they are moved out only here.
+            unsafe { bytes.as_ptr().cast::<Self>().read() }
         } else {
-            // SAFETY: `store` made the pointer with `Box::into_raw`, and the box is taken only
-            // here.
-            *unsafe { Box::from_raw(contents) }
+            // SAFETY: `store` wrote the box there, and it is moved out only here.
+            *unsafe { bytes.as_ptr().cast::<Box<Self>>().read() }
         }
     }
 }
 
 type Bytes = MaybeUninit<[u64; INLINE / 8]>;
 
-struct Table {
-    must_run: bool,
-    awaited: bool,
-    offered: bool,
+/// What a [`Task`] knows of its job: the constants of [`Job`], and the functions of the job's type.
+pub(crate) struct Table {
+    pub(crate) must_run: bool,
+    pub(crate) awaited: bool,
+    pub(crate) offered: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
-    due: unsafe fn(&Bytes) -> u64,
+    times: unsafe fn(&Bytes) -> Option<Times>,
     /// # Safety
-    /// As for `due`. The call consumes the job, so the bytes must not be used again.
+    /// As for `times`. The call consumes the job, so the bytes must not be used again.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As for `run`.
@@ -235,7 +228,7 @@ struct Table {
 /// A job with its type erased. `run_in`, `discard` and `into_parts` consume it. If a task were
 /// dropped instead, its job would leak.
 pub(crate) struct Task {
-    table: &'static Table,
+    pub(crate) table: &'static Table,
     bytes: Bytes,
     /// Makes the type neither `Send` nor `Sync` by default, because the compiler cannot see the
     /// job's type in `bytes`.
@@ -274,25 +267,10 @@ impl Task {
         (contents.stored, contents.job)
     }
 
-    /// Returns the task's own deadline in the form that
-    /// [`Env::nanos`](crate::work::env::Env::nanos) returns, or [`NEVER`].
-    pub(crate) fn due(&self) -> u64 {
+    /// Returns the times within which the task must start and end, if it has any.
+    pub(crate) fn times(&self) -> Option<Times> {
         // SAFETY: a `Task` holds a live job until it is consumed.
-        unsafe { (self.table.due)(&self.bytes) }
-    }
-
-    pub(crate) fn must_run(&self) -> bool {
-        self.table.must_run
-    }
-
-    #[inline]
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.table.awaited
-    }
-
-    #[inline]
-    pub(crate) fn is_offered(&self) -> bool {
-        self.table.offered
+        unsafe { (self.table.times)(&self.bytes) }
     }
 
     /// Runs the task in its place, without a move, and empties the place.
