@@ -33,11 +33,8 @@ where
 {
     const OFFERED: bool = true;
 
-    fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
-        Options {
-            label: self.node().label,
-            ..stored
-        }
+    fn add_options(&self, options: &mut Options<'_>) {
+        options.label = self.node().label;
     }
 
     fn run(mut self, ctx: &Ctx<'_>, end: End<'_>) {

@@ -47,17 +47,13 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
     const AWAITED: bool = true;
 
     #[inline]
-    fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
-        if !self.has_options {
-            return stored;
-        }
-        // SAFETY: the waiter is alive as long as this job exists.
-        let waiter = unsafe { &*self.waiter };
-        waiter.node.alive.touch();
-        Options {
-            label: waiter.node.label,
-            times: waiter.more.0,
-            ..stored
+    fn add_options(&self, options: &mut Options<'_>) {
+        if self.has_options {
+            // SAFETY: the waiter is alive as long as this job exists.
+            let waiter = unsafe { &*self.waiter };
+            waiter.node.alive.touch();
+            options.label = waiter.node.label;
+            options.times = waiter.more.0;
         }
     }
 

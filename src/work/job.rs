@@ -71,11 +71,9 @@ pub(crate) unsafe trait Job: Sized {
     /// Takes the job apart without running it. Never unwinds. Calls no user code, with one
     /// exception: a scope's task drops its closure.
     fn discard(self, why: NeverRan) -> Release;
-    /// Returns the job's options. `stored` are the options that the task stores beside the job.
+    /// Adds the options that the job itself has to those that the task stores beside the job.
     /// Called before the job runs.
-    fn options<'a>(&'a self, stored: Options<'a>) -> Options<'a> {
-        stored
-    }
+    fn add_options(&self, _options: &mut Options<'_>) {}
     /// `true` for a scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
     /// `true` if a blocked caller waits for the task, and may take it back before a worker starts
@@ -95,7 +93,10 @@ struct Contents<S, J> {
 impl<S: Stored, J: Job> Contents<S, J> {
     #[inline]
     fn options(&self) -> Options<'_> {
-        self.job.options(self.stored.options())
+        let mut options = Options::default();
+        self.stored.add_options(&mut options);
+        self.job.add_options(&mut options);
+        options
     }
 
     /// Runs the job. If it is too late to start it, disposes of it instead.

@@ -22,12 +22,10 @@ impl Options<'_> {
     }
 }
 
-/// The form in which a task stores its options: none, a group, or a label or times beside other
-/// options.
+/// The form in which a task stores its options: none, one of them, or a pair of such forms.
 pub(crate) trait Stored: Send + Sized + 'static {
-    fn options(&self) -> Options<'_> {
-        Options::default()
-    }
+    /// Adds the stored options to `options`.
+    fn add_options<'a>(&'a self, _options: &mut Options<'a>) {}
 
     /// Returns the task's place among the pending tasks of its group, if it has one.
     fn into_pending(self) -> Option<Pending> {
@@ -37,12 +35,21 @@ pub(crate) trait Stored: Send + Sized + 'static {
 
 impl Stored for () {}
 
+impl Stored for &'static str {
+    fn add_options(&self, options: &mut Options<'_>) {
+        options.label = Some(self);
+    }
+}
+
+impl Stored for Option<Times> {
+    fn add_options(&self, options: &mut Options<'_>) {
+        options.times = *self;
+    }
+}
+
 impl Stored for Option<Pending> {
-    fn options(&self) -> Options<'_> {
-        Options {
-            group: self.as_ref().map(Pending::members),
-            ..Options::default()
-        }
+    fn add_options<'a>(&'a self, options: &mut Options<'a>) {
+        options.group = self.as_ref().map(Pending::members);
     }
 
     fn into_pending(self) -> Option<Pending> {
@@ -50,29 +57,14 @@ impl Stored for Option<Pending> {
     }
 }
 
-impl<S: Stored> Stored for (&'static str, S) {
-    fn options(&self) -> Options<'_> {
-        Options {
-            label: Some(self.0),
-            ..self.1.options()
-        }
+impl<A: Stored, B: Stored> Stored for (A, B) {
+    fn add_options<'a>(&'a self, options: &mut Options<'a>) {
+        self.0.add_options(options);
+        self.1.add_options(options);
     }
 
     fn into_pending(self) -> Option<Pending> {
-        self.1.into_pending()
-    }
-}
-
-impl<S: Stored> Stored for (Option<Times>, S) {
-    fn options(&self) -> Options<'_> {
-        Options {
-            times: self.0,
-            ..self.1.options()
-        }
-    }
-
-    fn into_pending(self) -> Option<Pending> {
-        self.1.into_pending()
+        self.0.into_pending().or(self.1.into_pending())
     }
 }
 
