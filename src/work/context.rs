@@ -152,7 +152,7 @@ impl<'a> Ctx<'a> {
     /// Runs a task whose outcome goes to a waiter: a caller of `do_with_deadline`, or a handle. The
     /// waiter may leave meanwhile. Returns `true` if the task panicked; and its result, if the
     /// waiter still wants it. A result that is not wanted is dropped here, while the task still
-    /// counts as running.
+    /// counts as running. A panic of this drop is reported, and counts as one of the task.
     ///
     /// `caller` is the caller's node; it is `None` for a handle. `is_wanted` is given `true` if the
     /// waiter has stayed, and returns `true` if the waiter wants the result.
@@ -172,7 +172,11 @@ impl<'a> Ctx<'a> {
         let (panicked, wanted) = if is_wanted(waits) {
             (result.is_err(), Some(result))
         } else {
-            (self.drop_result(result), None)
+            let drop_value = |value| {
+                catch_unwind(AssertUnwindSafe(|| drop(value)))
+                    .inspect_err(|payload| self.report(payload))
+            };
+            (has_panicked(result.and_then(drop_value)), None)
         };
         if !waits {
             decision.forget(task_id);
@@ -321,15 +325,5 @@ impl<'a> Ctx<'a> {
         if let Some(on_panic) = &self.env.hooks.on_panic {
             self.env.hook(|| on_panic(&panic));
         }
-    }
-
-    /// Drops a result that no waiter wants. Returns `true` if the task or the drop of its result
-    /// panicked. Reports a panic of the drop.
-    fn drop_result<T>(&self, result: Result<T, Payload>) -> bool {
-        let drop_value = |value| {
-            catch_unwind(AssertUnwindSafe(|| drop(value)))
-                .inspect_err(|payload| self.report(payload))
-        };
-        has_panicked(result.and_then(drop_value))
     }
 }

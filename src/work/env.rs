@@ -9,7 +9,7 @@ use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::time::Duration;
 
-type Hook<A> = Box<dyn Fn(A) + Send + Sync>;
+type Hook = Box<dyn Fn(usize) + Send + Sync>;
 pub(crate) type Around = Box<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 type OnPanic = Box<dyn Fn(&TaskPanic<'_>) + Send + Sync>;
 
@@ -29,8 +29,8 @@ const AGES: u64 = 1 << 4;
 /// User code that runs on workers.
 #[derive(Default)]
 pub(crate) struct Hooks {
-    pub(crate) start: Option<Hook<usize>>,
-    pub(crate) stop: Option<Hook<usize>>,
+    pub(crate) start: Option<Hook>,
+    pub(crate) stop: Option<Hook>,
     pub(crate) around: Option<Around>,
     pub(crate) on_panic: Option<OnPanic>,
 }
@@ -92,7 +92,7 @@ impl Env {
             phase: AtomicU64::new(fork::generation() | if tracks_ages { AGES } else { 0 }),
             counts: CachePadded::default(),
             #[cfg(feature = "metrics")]
-            series: crate::work::series::Series::default(),
+            series: crate::work::series::Series::new(),
         }
     }
 

@@ -47,11 +47,9 @@ impl Release {
     /// the group. Returns what is left: a waker to call, and a node and captures to drop. All of
     /// these may run user code.
     pub(crate) fn tell_ended(self) -> (Remains, Option<Captured>) {
-        if let Some(pending) = &self.group {
-            pending.has_ended(Ended::Discarded);
-        }
+        let group = (self.group).inspect(|pending| pending.has_ended(Ended::Discarded));
         let remains = self.caller.map_or_else(Remains::default, Answered::release);
-        if let Some(pending) = self.group {
+        if let Some(pending) = group {
             pending.told();
         }
         (remains, self.captured)
@@ -149,11 +147,9 @@ impl<S: Stored, J: Job> Contents<S, J> {
     }
 
     fn discard(self, why: NeverRan) -> Release {
-        let release = self.job.discard(why);
-        Release {
-            group: self.stored.into_pending().or(release.group),
-            ..release
-        }
+        let mut release = self.job.discard(why);
+        release.group = self.stored.into_pending().or(release.group);
+        release
     }
 
     // ---- how the contents are stored in a task ---------------------------------------

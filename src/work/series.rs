@@ -53,13 +53,11 @@ pub(crate) struct Series([OnceLock<Histograms>; KEPT]);
 /// program may make up labels as it runs. Any other pair is looked up at each task.
 const KEPT: usize = 64;
 
-impl Default for Series {
-    fn default() -> Self {
+impl Series {
+    pub(crate) fn new() -> Self {
         Self([const { OnceLock::new() }; KEPT])
     }
-}
 
-impl Series {
     /// Records a task that has ended. The instants are in nanoseconds. Calls a recorder, which is
     /// user code.
     pub(crate) fn record(&self, pool: &str, label: Option<&'static str>, times: [u64; 3]) {
