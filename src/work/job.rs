@@ -14,7 +14,7 @@ use crate::work::options::{Options, Stored, Times};
 use crate::work::panics::{drop_contained, has_panicked};
 use std::any::Any;
 use std::marker::PhantomData;
-use std::mem::{align_of, size_of, ManuallyDrop, MaybeUninit};
+use std::mem::{align_of, size_of, MaybeUninit};
 
 /// The size in bytes up to which a job is stored without a box.
 pub(crate) const INLINE: usize = 48;
@@ -257,10 +257,9 @@ impl Task {
     /// The task was made from these types.
     #[inline]
     pub(crate) unsafe fn into_parts<S: Stored, J: Job>(self) -> (S, J) {
-        let this = ManuallyDrop::new(self);
         // SAFETY: by this function's contract, the task was made from these types. Its bytes are
-        // not used again, because `this` is not dropped.
-        let contents = unsafe { Contents::<S, J>::take(&this.bytes) };
+        // not used again, because a task has no `Drop`.
+        let contents = unsafe { Contents::<S, J>::take(&self.bytes) };
         (contents.stored, contents.job)
     }
 
@@ -282,11 +281,10 @@ impl Task {
     }
 
     /// Takes the task apart without running it.
-    pub(crate) fn discard(self, why: NeverRan) -> Release {
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: this call takes the task by value and does not drop it, so the job is consumed
-        // once.
-        unsafe { (this.table.discard)(&mut this.bytes, why) }
+    pub(crate) fn discard(mut self, why: NeverRan) -> Release {
+        // SAFETY: this call takes the task by value, and a task has no `Drop`, so the job is
+        // consumed once.
+        unsafe { (self.table.discard)(&mut self.bytes, why) }
     }
 }
 
@@ -308,7 +306,7 @@ unsafe impl<F: FnOnce() + Send + 'static> Job for F {
 }
 
 #[cfg(all(not(any(lazypool_loom, lazypool_shuttle)), target_pointer_width = "64"))]
-const _: () = assert!(size_of::<Task>() == 56);
+const _: () = assert!(size_of::<Task>() == 56 && !std::mem::needs_drop::<Task>());
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 mod tests {
