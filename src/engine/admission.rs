@@ -327,7 +327,7 @@ impl Core {
     /// a thread could be started for it.
     #[inline]
     fn may_queue(&self) -> bool {
-        !self.env.has_start_hook()
+        self.env.hooks.start.is_none()
             || !self.in_flight.see().is_any_returning() && self.free.is_empty()
     }
 

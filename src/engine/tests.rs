@@ -213,7 +213,7 @@ fn law05_a_start_without_a_slot_looks_for_one_again() {
         let (open, gate) = mpsc::channel::<()>();
         assert!(serves(&core, move || _ = gate.recv()));
         let slot = core.free.pop().expect("a second slot");
-        if !core.env.has_start_hook() {
+        if core.env.hooks.start.is_none() {
             core.in_flight.add(NOTIFIED);
         }
         let (done, ran) = mpsc::channel();

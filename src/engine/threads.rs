@@ -68,7 +68,7 @@ impl Core {
     /// If the start fails, `start_no_searcher` repeats the search for a worker, and may call this
     /// function again. The recursion is bounded: see [`Core::notify_another`].
     pub(crate) fn spawn_searcher(self: &Arc<Self>) -> Result<(), NotSpawned> {
-        if !self.env.has_start_hook() {
+        if self.env.hooks.start.is_none() {
             self.in_flight.add(NOTIFIED);
         }
         let slot = self.free.pop().ok_or(NotSpawned::NotNeeded);
@@ -85,7 +85,7 @@ impl Core {
     /// OS refused a thread, this searches for idle workers only, and does not ask for another
     /// thread. If none is idle, a busy worker looks at the queue when its task has ended.
     pub(super) fn start_no_searcher(self: &Arc<Self>, why: &NotSpawned) {
-        if !self.env.has_start_hook() {
+        if self.env.hooks.start.is_none() {
             self.in_flight.sub(NOTIFIED);
         }
         match why {
@@ -146,7 +146,7 @@ impl Core {
         }
         registry.starting += 1;
         // SAFETY: the caller popped the slot's free entry, and uses it once.
-        unsafe { self.slots[slot].begin_start(self.env.has_start_hook()) };
+        unsafe { self.slots[slot].begin_start(self.env.hooks.start.is_some()) };
         Ok(())
     }
 

@@ -71,7 +71,7 @@ type Next = Order<Task>;
 impl Worker<'_> {
     /// Obeys orders until the worker ends.
     fn live(&self) {
-        if self.core.env.has_start_hook() {
+        if self.core.env.hooks.start.is_some() {
             self.start();
         }
         let mut next = self.wait();

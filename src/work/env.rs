@@ -111,10 +111,6 @@ impl Env {
         }
     }
 
-    pub(crate) fn has_start_hook(&self) -> bool {
-        self.hooks.start.is_some()
-    }
-
     pub(crate) fn tracks_ages(&self) -> bool {
         self.phase() & AGES != 0
     }
