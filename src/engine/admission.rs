@@ -5,7 +5,7 @@ use super::request::{Attempt, Extras, Location, SubmitError, SubmitOptions};
 use super::saturation::AllBusy;
 use super::threads::NotSpawned;
 use crate::error::Refusal;
-use crate::parts::backoff::{Backoff, BoundedSpin};
+use crate::parts::backoff::{Backoff, BoundedSpin, IN_MODELS};
 use crate::parts::deadline::Deadline;
 use crate::parts::in_flight::Seen;
 use crate::parts::queue::Queue;
@@ -19,11 +19,7 @@ use std::io;
 /// The number of free places that the queue must have before a task is pushed for an idle worker.
 /// In a short queue, half of the places (at least 4) are enough. In either case, at least
 /// `max_workers` places must be free.
-const SPARE: u64 = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
-    2
-} else {
-    16
-};
+const SPARE: u64 = if IN_MODELS { 2 } else { 16 };
 
 impl Core {
     /// Submits the task. Takes it out of `task` if it is accepted, and leaves it there otherwise.

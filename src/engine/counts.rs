@@ -2,6 +2,7 @@
 
 use super::request::SubmitError;
 use crate::error::Refusal;
+use crate::parts::backoff::IN_MODELS;
 use crate::stats::RefusalCounts;
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
@@ -19,11 +20,7 @@ pub(crate) struct RareCounts {
     pub(crate) spawn_failures: AtomicU64,
 }
 
-const SHARDS: usize = if cfg!(any(lazypool_loom, lazypool_shuttle)) {
-    2
-} else {
-    16
-};
+const SHARDS: usize = if IN_MODELS { 2 } else { 16 };
 const REASONS: usize = 8;
 
 /// Returns the index of a refusal's count. [`RareCounts::refusals`] uses the same indices.

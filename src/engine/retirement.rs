@@ -112,18 +112,19 @@ impl Core {
     /// Moves idle workers to the bench, and retires those that have been there for `idle_timeout`.
     /// Returns the time at which the next worker on the bench has to be retired.
     pub(crate) fn sweep(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
-        // Drop the entries of workers that have been claimed or told to end since the last sweep,
-        // or that have gone idle again through the ready ring.
-        (registry.bench).retain(|(slot, _)| self.slots[*slot].see().is_benched());
+        let mut earlier = 0..registry.bench.len();
         let (_, listed) = self.ready.held();
         // ORDERING: P2: the workers are counted before they leave the ring.
         self.benched.fetch_add(listed, Ordering::SeqCst);
-        for _ in 0..listed {
-            let Some(slot) = self.ready.pop() else { break };
-            if self.slots[slot].bench() {
-                registry.bench.push_back((slot, now));
-            }
-        }
+        let popped = std::iter::from_fn(|| self.ready.pop()).take(listed as usize);
+        registry.bench.extend(popped.map(|slot| (slot, now)));
+        // Drops the earlier entries of workers that have been claimed or told to end since the last
+        // sweep, or that have gone idle again through the ready ring. The latter do not count as
+        // benched until `bench` is called for their new entry, which comes later.
+        registry.bench.retain(|(slot, _)| match earlier.next() {
+            Some(_) => self.slots[*slot].see().is_benched(),
+            None => self.slots[*slot].bench(),
+        });
         let next = self.retire_due(registry, now);
         // ORDERING: P2: lowered after the workers are on the bench, or counted as ending.
         self.benched

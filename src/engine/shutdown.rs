@@ -98,24 +98,23 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
         if deadline.has_passed() {
             return core.stragglers(&registry);
         }
-        let mut left = deadline.left();
-        if waits_for == WaitsFor::Wanted {
-            if core.runs_only_abandoned_tasks(&registry) {
-                // In these cases no worker can be started, or none is needed.
-                if has_failed || registry.live >= registry.limit || core.nothing_queued() {
-                    return core.stragglers(&registry);
-                }
-                // A queued task may have been left to these workers, but they look at the queue
-                // only when their tasks end. So another worker is started for the task.
-                drop(registry);
-                has_failed = matches!(core.spawn_searcher(), Err(NotSpawned::Failed(_)));
-                registry = lock(&core.registry);
-                if has_failed {
-                    continue;
-                }
+        let is_drop = waits_for == WaitsFor::Wanted;
+        if is_drop && core.runs_only_abandoned_tasks(&registry) {
+            // In these cases no worker can be started, or none is needed.
+            if has_failed || registry.live >= registry.limit || core.nothing_queued() {
+                return core.stragglers(&registry);
             }
-            left = Some(left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN)));
+            // A queued task may have been left to these workers, but they look at the queue only
+            // when their tasks end. So another worker is started for the task.
+            drop(registry);
+            has_failed = matches!(core.spawn_searcher(), Err(NotSpawned::Failed(_)));
+            registry = lock(&core.registry);
+            if has_failed {
+                continue;
+            }
         }
+        let left = [deadline.left(), is_drop.then_some(LOOK_AGAIN)];
+        let left = left.into_iter().flatten().min();
         registry = sync::wait(&core.changed, registry, left);
     }
     drop(registry);

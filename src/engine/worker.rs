@@ -258,10 +258,9 @@ impl Worker<'_> {
         self.start_watching();
         let taken = self.it.claim_self();
         if !taken && !counted {
-            self.watches.set(false);
-            self.core.in_flight.sub(AWAKE);
             // Submissions may have relied on this worker while it was counted (A2).
-            self.ctx.call_back(|| self.core.notify_another());
+            self.stop_watching();
+            self.serve_line_while_idle();
         }
         taken
     }
