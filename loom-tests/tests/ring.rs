@@ -17,7 +17,7 @@ unsafe impl Sync for Owned {}
 /// Returns a ring whose next push is the last of its first lap.
 fn about_to_wrap() -> Arc<Ring> {
     let ring = Ring::new(2, 0);
-    ring.push(7).unwrap();
+    ring.try_push(7).unwrap();
     assert_eq!(ring.pop(), Some(7));
     Arc::new(ring)
 }
@@ -30,10 +30,10 @@ fn no_false_empty() {
     check(None, || {
         let ring = about_to_wrap();
         let other = beside(&ring, |ring| {
-            ring.push(1).expect("two cells");
+            ring.try_push(1).expect("two cells");
             ring.pop().expect("two pushed, or one and its pop to come")
         });
-        ring.push(2).expect("two cells");
+        ring.try_push(2).expect("two cells");
         let mine = ring.pop().expect("as above");
         assert_eq!(mine + other.join().unwrap(), 3);
         assert_eq!(ring.pop(), None);
@@ -50,7 +50,7 @@ fn no_false_full() {
         let ring = Arc::new(Ring::new(2, 2));
         let circulate = |ring: &Ring| {
             let index = ring.pop().expect("never both in our hands");
-            ring.push(index).expect("room for every index");
+            ring.try_push(index).expect("room for every index");
             index
         };
         let other = beside(&ring, move |ring| circulate(ring) + circulate(ring));
@@ -78,7 +78,7 @@ fn one_owner_at_a_time() {
             // SAFETY: the popped index makes this exclusive; loom reports it if not.
             owner.0.with_mut(|o| unsafe { *o += 1 });
             if put_back {
-                ring.push(index).expect("room for it");
+                ring.try_push(index).expect("room for it");
             }
             true
         };
@@ -123,13 +123,13 @@ fn who_announces_and_looks_is_seen() {
 fn ends_only_grow() {
     check(None, || {
         let ring = Arc::new(Ring::new(2, 0));
-        let slow = beside(&ring, |ring| ring.push(1).expect("two cells"));
-        ring.push(2).expect("two cells");
+        let slow = beside(&ring, |ring| ring.try_push(1).expect("two cells"));
+        ring.try_push(2).expect("two cells");
         let popped = [ring.pop(), ring.pop()];
         slow.join().unwrap();
         let left = usize::from(!popped.contains(&Some(1)));
         assert_eq!(ring.pop(), (left == 1).then_some(1));
-        ring.push(3).expect("empty");
+        ring.try_push(3).expect("empty");
         assert_eq!(ring.pop(), Some(3));
         assert!(ring.is_empty());
     });
@@ -145,7 +145,7 @@ fn drained_is_empty() {
             let pushes = ring.pushes();
             ring.is_drained(pushes) && ring.pushes() == pushes
         });
-        ring.push(1).expect("two cells");
+        ring.try_push(1).expect("two cells");
         assert_eq!(ring.pop(), Some(0));
         assert!(!looker.join().unwrap());
         assert_eq!((ring.pop(), ring.is_drained(2)), (Some(1), true));

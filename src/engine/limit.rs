@@ -29,7 +29,7 @@ impl Core {
         let stay = (self.settings.max_workers - limit).min(registry.withheld.len());
         let freed = registry.withheld.split_off(stay);
         for slot in &freed {
-            self.free_slot(*slot);
+            self.free.push(*slot);
         }
         while self.slots_to_withhold(&registry) > 0 {
             // A slot that a spawner has popped is withheld when the spawner gives it back.

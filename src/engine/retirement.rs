@@ -127,8 +127,7 @@ impl Core {
         });
         let next = self.retire_due(registry, now);
         // ORDERING: P2: lowered after the workers are on the bench, or counted as ending.
-        self.benched
-            .swap(registry.bench.len() as u64, Ordering::SeqCst);
+        (self.benched).swap(registry.bench.len() as u64, Ordering::SeqCst);
         next
     }
 
@@ -157,8 +156,7 @@ impl Core {
         let claim = |(slot, _): (usize, _)| Some((slot, self.slots[slot].claim_benched()?));
         let claimed = std::iter::from_fn(|| registry.bench.pop_back()).find_map(claim);
         // ORDERING: P2: lowered after the worker was claimed.
-        self.benched
-            .swap(registry.bench.len() as u64, Ordering::SeqCst);
+        (self.benched).swap(registry.bench.len() as u64, Ordering::SeqCst);
         claimed
     }
 

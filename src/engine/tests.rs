@@ -218,7 +218,7 @@ fn law05_a_start_without_a_slot_looks_for_one_again() {
         }
         let (done, ran) = mpsc::channel();
         assert!(serves(&core, move || done.send(()).expect("it waits")));
-        core.free_slot(slot);
+        core.free.push(slot);
         core.start_no_searcher(&NotSpawned::NotNeeded);
         assert_eq!(ran.recv_timeout(Duration::from_secs(10)), Ok(()));
         drop(open);

@@ -37,17 +37,10 @@ impl Core {
     /// for the limit, withholds the slot. Otherwise the slot becomes free.
     pub(super) fn put_back(&self, registry: &mut Registry, slot: usize) {
         if self.slots_to_withhold(registry) == 0 {
-            return self.free_slot(slot);
+            return self.free.push(slot);
         }
         registry.withheld.push(slot);
         self.tell_surplus(registry);
-    }
-
-    /// Pushes a slot without a thread into the free ring.
-    pub(super) fn free_slot(&self, slot: usize) {
-        self.free
-            .push(slot)
-            .expect("one entry per slot at most: the ring has space");
     }
 
     // ---- starting a worker --------------------------------------------------------

@@ -14,7 +14,7 @@ impl Ring {
 }
 
 forward! { Ring:
-    push(index: usize) -> Result<(), usize>;
+    try_push(index: usize) -> Result<(), usize>;
     pop() -> Option<usize>;
     is_empty() -> bool;
     pushes() -> u64;

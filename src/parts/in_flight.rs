@@ -73,8 +73,7 @@ impl InFlight {
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn shift(&self, from: Count, to: Count) {
         // ORDERING: P1, P2: at every moment, one of the two counts includes the worker.
-        self.0
-            .fetch_add(to.0.wrapping_sub(from.0), Ordering::SeqCst);
+        (self.0).fetch_add(to.0.wrapping_sub(from.0), Ordering::SeqCst);
     }
 
     #[inline]

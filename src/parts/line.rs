@@ -195,9 +195,7 @@ impl<T, A> Line<T, A> {
             let mut entry = list.entries.pop_front().expect("as many as there were");
             match entry.wanted.take_if(|wanted| unwanted(wanted)) {
                 None => list.entries.push_back(entry),
-                Some(wanted) => {
-                    wakers.extend(self.answer(&mut list, entry, answer(wanted)));
-                }
+                Some(wanted) => wakers.extend(self.answer(&mut list, entry, answer(wanted))),
             }
         }
         wakers

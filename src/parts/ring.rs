@@ -102,8 +102,16 @@ impl Ring {
         &self.cells[position as usize & (self.cells.len() - 1)]
     }
 
+    /// Adds an index. The ring must have space: each slot has at most one entry.
+    ///
+    /// # Panics
+    /// If the ring is full.
+    pub(crate) fn push(&self, value: usize) {
+        (self.try_push(value)).expect("one entry per slot at most: the ring has space");
+    }
+
     /// Adds an index. Gives it back as the error if the ring is full.
-    pub(crate) fn push(&self, value: usize) -> Result<(), usize> {
+    pub(crate) fn try_push(&self, value: usize) -> Result<(), usize> {
         debug_assert!(value < 1 << 16);
         loop {
             // ORDERING: R1, P2: the entry is in the ring before its slot is idle.

@@ -12,9 +12,9 @@ fn a_push_helps_over_a_cell_popped_before_tail_moved() {
     ring.cell(0).store(empty(1), Ordering::SeqCst);
     ring.head.store(1, Ordering::SeqCst);
     for lap in 0..3 {
-        ring.push(5).unwrap();
-        ring.push(6).unwrap();
-        assert_eq!(ring.push(7), Err(7), "{lap}");
+        ring.try_push(5).unwrap();
+        ring.try_push(6).unwrap();
+        assert_eq!(ring.try_push(7), Err(7), "{lap}");
         assert_eq!(
             [ring.pop(), ring.pop(), ring.pop()],
             [Some(5), Some(6), None]
@@ -26,8 +26,8 @@ fn a_push_helps_over_a_cell_popped_before_tail_moved() {
 fn a_push_helps_over_a_cell_filled_before_tail_moved() {
     let ring = Ring::new(2, 0);
     ring.cell(0).store(full(0, 5), Ordering::SeqCst);
-    assert_eq!(ring.push(6), Ok(()), "the ring was not full");
-    assert_eq!(ring.push(7), Err(7));
+    assert_eq!(ring.try_push(6), Ok(()), "the ring was not full");
+    assert_eq!(ring.try_push(7), Err(7));
     assert_eq!([ring.pop(), ring.pop()], [Some(5), Some(6)]);
 }
 
@@ -36,8 +36,8 @@ fn entries_are_seen_without_being_taken() {
     let ring = Ring::new(4, 0);
     assert_eq!((ring.held().1, ring.entry(0)), (0, None));
     for lap in 0..3 {
-        ring.push(7).unwrap();
-        ring.push(5).unwrap();
+        ring.try_push(7).unwrap();
+        ring.try_push(5).unwrap();
         let (head, held) = ring.held();
         assert_eq!(held, 2, "{lap}");
         let seen = [0, 1, 2].map(|ahead| ring.entry(head + ahead));
@@ -76,7 +76,7 @@ fn circulates_without_loss() {
                     if let Some(i) = ring.pop() {
                         assert_eq!(held[i].fetch_add(1, Ordering::SeqCst), 0);
                         held[i].fetch_sub(1, Ordering::SeqCst);
-                        ring.push(i).expect("room for every index");
+                        ring.try_push(i).expect("room for every index");
                     }
                 }
             });
@@ -97,10 +97,10 @@ fn holds_its_capacity_also_at_the_wrap_of_laps_and_positions() {
             for round in 0..cut(100) {
                 for i in 0..capacity {
                     let pushes = ring.pushes();
-                    assert_eq!(ring.push(i), Ok(()), "round {round}");
+                    assert_eq!(ring.try_push(i), Ok(()), "round {round}");
                     assert_eq!(ring.pushes(), pushes.wrapping_add(1));
                 }
-                assert_eq!(ring.push(7), Err(7), "round {round}");
+                assert_eq!(ring.try_push(7), Err(7), "round {round}");
                 assert!(!ring.is_drained(ring.pushes()));
                 let (head, held) = ring.held();
                 assert_eq!((held, ring.entry(head)), (capacity as u64, Some(0)));

@@ -240,16 +240,7 @@ impl<'a> Ctx<'a> {
     /// could not leave meanwhile.
     #[inline]
     pub(crate) fn run_deferred(&self) {
-        let todo = self.todo.get();
-        if todo & (HELP_OTHERS | WAKE) != 0 {
-            self.todo.set(todo & NOTE_START);
-            self.run_deferred_of(todo);
-        }
-    }
-
-    /// Does the deferred work for each flag that is set in `todo`.
-    #[cold]
-    fn run_deferred_of(&self, todo: u8) {
+        let todo = self.todo.replace(self.todo.get() & NOTE_START);
         if todo & HELP_OTHERS != 0 {
             self.call_back(self.help_others);
         }
@@ -263,8 +254,7 @@ impl<'a> Ctx<'a> {
     fn prepare(&self) {
         self.run_deferred();
         if self.todo.get() & NOTE_START != 0 {
-            self.record
-                .describe(self.label.get(), Some(self.env.nanos_now()));
+            (self.record).describe(self.label.get(), Some(self.env.nanos_now()));
         }
     }
 
