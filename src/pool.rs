@@ -437,8 +437,8 @@ impl Pool {
     /// A pool can be shut down more than once and from several threads. Each call waits, and the
     /// strictest mode applies. Once a call has waited and reported stragglers, dropping the pool
     /// does not wait. A call in a task of the pool returns at once, with the task's worker among
-    /// the stragglers. A call in a waker that the pool calls also returns at once, as does one in the
-    /// drop of a value that a [discarded task](Pool#discarded-tasks) captured.
+    /// the stragglers. A call in a waker that the pool calls also returns at once. So does a call in
+    /// the drop of a value that a [discarded task](Pool#discarded-tasks) captured.
     ///
     /// `timeout` does not limit destructors. Those of thread-local values may delay the join of a
     /// thread. Those of values that discarded tasks captured run on the calling thread.

@@ -172,8 +172,8 @@ fn law19_a_task_whose_child_asks_its_pool_and_exits() {
     });
 }
 
-/// A waker of a future in line, a discarded task's waker or the first discarded capture forks on
-/// the thread that discards. The child settles and drops nothing further and calls no other waker.
+/// The waker of a future in line, a discarded task's waker, or the first discarded capture forks on
+/// the thread that discards. The child settles and drops nothing more, and calls no other waker.
 #[test]
 fn law19_a_discard_that_forks() {
     let cases = product([true, false], ["line", "waker", "capture"]);
@@ -199,8 +199,8 @@ fn law19_a_discard_that_forks() {
         discard_queued(by_shutdown, &it.pool, &it.group);
         if it.child.is_here() {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
-                // Handles are told before any capture is dropped. A group turns its submissions in
-                // line away before it takes any task out of the queue.
+                // Handles are told before any capture is dropped. A group turns away its submissions in
+                // line before it takes any task out of the queue.
                 assert_eq!(drops.get(), u64::from(way == "capture"));
                 let untouched = way == "line" && !by_shutdown;
                 assert_stats!(it.pool.stats(), queued: if untouched { 4 } else { 0 });

@@ -77,7 +77,8 @@ impl Core {
                 // worker's slot, and the line that the caller waits on. The way through the queue
                 // moves five.
                 if let Some((slot, claim)) = self.claim_by_affinity(false) {
-                    return Some(self.hand_over(slot, claim, task));
+                    // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
+                    return Some(unsafe { self.hand_over(slot, claim, task) });
                 }
             }
             if !(options.awaited && options.is_on_worker(&self.env)) {
@@ -103,7 +104,8 @@ impl Core {
         if claim.parked {
             options.start(&self.env);
         }
-        Some(self.hand_over(slot, claim, task))
+        // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
+        Some(unsafe { self.hand_over(slot, claim, task) })
     }
 
     /// Pushes the task at `tail`, or at a later position if another thread has pushed there. Then
@@ -275,7 +277,8 @@ impl Core {
         // Steps 3 and 4: claims T2 (first reading), T1 and V.
         let searching = self.in_flight.see().is_any_searching();
         if let Some((slot, claim)) = self.claim_idle() {
-            return Some(Ok(self.hand_over(slot, claim, task)));
+            // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
+            return Some(Ok(unsafe { self.hand_over(slot, claim, task) }));
         }
         if self.has_idle_candidate() {
             return None;
@@ -339,7 +342,8 @@ impl Core {
         error: io::Error,
     ) -> Result<Location, Refusal> {
         if let Some((slot, claim)) = self.claim_idle() {
-            return Ok(self.hand_over(slot, claim, task));
+            // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
+            return Ok(unsafe { self.hand_over(slot, claim, task) });
         }
         match queue.and_then(|queue| self.push(queue, task, submitted)) {
             Some(position) => {
@@ -385,13 +389,20 @@ impl Core {
         Some(Location::Queue { position })
     }
 
-    /// Hands the task to the claimed worker, which becomes this thread's last worker. This thread
-    /// holds the slot by this claim (`Held`).
+    /// Hands the task to the claimed worker, which becomes this thread's last worker.
+    ///
+    /// # Safety
+    /// This thread holds the slot by this claim (`Held`).
     #[inline]
-    pub(super) fn hand_over(&self, slot: usize, claim: Claim, task: &mut Option<Task>) -> Location {
+    pub(super) unsafe fn hand_over(
+        &self,
+        slot: usize,
+        claim: Claim,
+        task: &mut Option<Task>,
+    ) -> Location {
         let task = task.take().expect("a task to hand over");
         let revocable = task.table.offered;
-        // SAFETY: `claim` is for `slot`, so this thread holds that slot (`Held`).
+        // SAFETY: by this function's contract.
         let generation = unsafe { self.slots[slot].hand_over(claim, task, revocable) };
         self.set_affinity(slot, generation);
         Location::Mailbox { slot, generation }

@@ -4,9 +4,9 @@
 //! The docs of [`completion`](crate::parts::completion) say which side owns which part of the node.
 //! A handle that cancels its task takes the task out of the queue or mailbox. If a worker already
 //! has the task, the handle sets a mark in the node. If the node names the worker's slot by then,
-//! the handle moves the decision in that slot to `Abandoned`, which tells the task that it may
+//! the handle moves the decision in that slot to `ABANDONED`, which tells the task that it may
 //! stop. Otherwise the worker has not written its slot into the node yet. It finds the mark when it
-//! does so, and then moves the decision to `Abandoned` on the handle's behalf.
+//! does so, and then moves the decision to `ABANDONED` on the handle's behalf.
 
 use super::core::Core;
 use super::groups::submit_member;
@@ -26,11 +26,7 @@ pub(crate) type Outcome<R> = Result<R, TaskError>;
 /// The task of a handle. Its node has the label, beside the closure.
 // SAFETY: as `Job` demands, the job may move to another thread and borrows nothing. `F` and `R` are
 // `Send` and `'static`, and so is the rest of the node.
-unsafe impl<F, R> Job for TaskSide<F, Outcome<R>>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
+unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSide<F, Outcome<R>> {
     const OFFERED: bool = true;
 
     fn add_options(&self, options: &mut Options<'_>) {
@@ -73,16 +69,12 @@ pub(crate) struct Ticket<R> {
 }
 
 /// Submits a closure as a task with a handle, in a group if `members` is given.
-pub(crate) fn submit<F, R>(
+pub(crate) fn submit<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(
     core: &Arc<Core>,
     members: Option<&Owner>,
     extras: &Extras,
     closure: F,
-) -> Result<Ticket<R>, Refused<F>>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
+) -> Result<Ticket<R>, Refused<F>> {
     let (task, side) = pair(extras.label, closure);
     let rest = Extras {
         label: None,

@@ -113,16 +113,12 @@ unsafe impl<F: FnOnce() -> R, R> Job for WaitJob<F, R> {
 /// Runs `f` on the pool, with the options of a submitter. Waits for the result until `limit` has
 /// passed, or until the submitter's deadline if that is earlier.
 #[inline]
-pub(crate) fn do_with<F, R>(
+pub(crate) fn do_with<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(
     core: &Arc<Core>,
     extras: &Extras,
     f: F,
     limit: Duration,
-) -> Result<R, DeadlineError<F>>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
+) -> Result<R, DeadlineError<F>> {
     let own = extras.until.left();
     if limit.min(own).is_zero() {
         return Err(DeadlineError::Expired(Unrun::new(f)));
@@ -136,16 +132,12 @@ where
 }
 
 #[inline]
-pub(crate) fn do_until<F, R>(
+pub(crate) fn do_until<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(
     core: &Arc<Core>,
     extras: &Extras,
     f: F,
     deadline: &Deadline,
-) -> Result<R, DeadlineError<F>>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
+) -> Result<R, DeadlineError<F>> {
     let least = extras.min_remaining;
     let before = (!least.is_zero()).then(|| core.env.due(deadline));
     // The caller's deadline applies, so the task gets no deadline of its own.

@@ -56,7 +56,7 @@ thread_local! {
 
 impl Frame {
     /// Settles a task, and keeps its waker and captures for `step`.
-    fn settle(&self, task: Task, why: NeverRan) {
+    pub(super) fn settle(&self, task: Task, why: NeverRan) {
         let (Remains { waker, node }, captured) = task.discard(why).tell_ended();
         // A node is left only if its handle is gone. The node holds no user value, because the
         // closure has been taken, and the outcome is an error of this crate. So this drop runs no

@@ -94,7 +94,7 @@ impl Core {
         let positions = members.take_queued().into_iter();
         let taken = positions.filter_map(|position| queue.take(position));
         let taken = Vec::from_iter(taken.inspect(|task| self.count_unrun(task)));
-        // A cancel that makes no space does not serve the line.
+        // If no task was taken out, there is no new space, so the line need not be served.
         if !taken.is_empty() {
             self.discard(taken, || TaskError::Cancelled);
         }

@@ -37,8 +37,8 @@ impl Core {
             registry.withheld.push(slot);
         }
         self.tell_surplus(&registry);
-        // Tell surplus idle workers to end. As in `is_self_surplus`, workers that are in their start
-        // hook without a task are taken as surplus first.
+        // Surplus workers that are idle are told to end. Workers that are in their start hook
+        // without a task are taken as surplus first, as in `is_self_surplus`.
         let starting = self.in_start_hooks(&registry);
         for slot in 0..registry.workers.len() {
             if self.is_surplus(&registry, registry.retiring + starting) {

@@ -49,8 +49,8 @@ impl Core {
         }
         match self.attempt(&mut wanted.task, self.queue.as_ref(), wanted.submitted) {
             Some(Ok(location)) => {
-                if let Some(members) = &wanted.members {
-                    self.member_accepted(members, location);
+                if let Some(members) = wanted.members.take() {
+                    self.member_accepted(&members, location);
                 }
                 Some(Ok(location))
             }
@@ -102,7 +102,8 @@ impl Core {
     }
 
     /// Puts the task at the end of the line, and sleeps until it has an answer, or until the
-    /// earlier of the submission's deadline and `block_until`. Then the error is `Saturated`.
+    /// earlier of the submission's deadline and `block_until`. If that comes first, the error is
+    /// `Saturated`.
     pub(super) fn wait_for_space(
         self: &Arc<Self>,
         task: &mut Option<Task>,
@@ -133,8 +134,8 @@ impl Core {
         Ok(location)
     }
 
-    /// Leaves the line. Returns the answer. If there is none yet, refuses the task for the reason
-    /// `why`.
+    /// Leaves the line, and returns the answer. If there is none yet, that is a refusal for the
+    /// reason `why`.
     pub(super) fn leave_line(&self, ticket: u64, why: Refusal) -> Answer {
         let mut backoff = Backoff::default();
         loop {

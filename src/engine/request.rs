@@ -49,7 +49,7 @@ impl SubmitError {
     }
 }
 
-/// The result of one attempt.
+/// The result of one attempt: the location of the task, a refusal, or `None`.
 ///
 /// * `Saturated`: there was no space at one moment of the attempt (claim V). Or other submissions
 ///   wait in line, and this submission must join them.

@@ -118,9 +118,11 @@ impl Core {
         self.benched.fetch_add(listed, Ordering::SeqCst);
         let popped = std::iter::from_fn(|| self.ready.pop()).take(listed as usize);
         registry.bench.extend(popped.map(|slot| (slot, now)));
-        // Drops the earlier entries of workers that have been claimed or told to end since the last
-        // sweep, or that have gone idle again through the ready ring. The latter do not count as
-        // benched until `bench` is called for their new entry, which comes later.
+        // The first entries are from earlier sweeps, the others have just been popped. Earlier
+        // entries are dropped if their workers have been claimed or told to end, or have gone idle
+        // again through the ready ring. The latter do not count as benched until `bench` is called
+        // for their new entry. If the earlier entries were checked before the ring is popped, a
+        // worker could get two entries, and would end too early by the older time.
         registry.bench.retain(|(slot, _)| match earlier.next() {
             Some(_) => self.slots[*slot].see().is_benched(),
             None => self.slots[*slot].bench(),

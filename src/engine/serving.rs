@@ -16,11 +16,7 @@ use std::task::{Poll, Waker};
 
 type Served<F, R> = Result<Ticket<R>, Refused<F>>;
 
-pub(crate) struct Serving<F, R>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
+pub(crate) struct Serving<F: FnOnce() -> R + Send + 'static, R: Send + 'static> {
     core: Arc<Core>,
     members: Option<Owner>,
     extras: Extras,
@@ -30,11 +26,7 @@ where
     in_line: Option<(u64, HandleSide<Outcome<R>>)>,
 }
 
-impl<F, R> Serving<F, R>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
+impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
     pub(crate) fn new(core: Arc<Core>, members: Option<Owner>, extras: Extras, closure: F) -> Self {
         Self {
             core,
@@ -109,11 +101,7 @@ where
     }
 }
 
-impl<F, R> Drop for Serving<F, R>
-where
-    F: FnOnce() -> R + Send + 'static,
-    R: Send + 'static,
-{
+impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Drop for Serving<F, R> {
     /// Leaves the line. If the task has been accepted, cancels it, as a drop of its handle does.
     fn drop(&mut self) {
         if let Some((ticket, side)) = self.in_line.take() {

@@ -50,10 +50,13 @@ pub(crate) fn shutdown(
     core.env.close(mode);
     core.queue.iter().for_each(Queue::close);
     let waits = !core.env.is_own_worker() && !core.is_in_frame();
-    let queued = core.take_out();
-    core.retire_idle();
-    // Even if nothing is queued, because this also refuses the submissions in line.
-    core.discard(queued, || TaskError::Discarded);
+    core.in_frame(|frame| {
+        // Refuses the submissions in line first, because the next steps may take long.
+        core.serve_line();
+        let queued = core.take_out().into_iter();
+        queued.for_each(|task| frame.settle(task, || TaskError::Discarded));
+        core.retire_idle();
+    });
     if core.env.is_forked() {
         // A waker or the drop of a capture has forked, and this is the child.
         return forked(core);
@@ -127,8 +130,8 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
 }
 
 impl Core {
-    /// If the queued tasks are to be discarded, takes them out and counts them, except those that
-    /// must run.
+    /// Takes out and counts the queued tasks, except those that must run. Returns no task unless
+    /// queued tasks are to be discarded.
     fn take_out(&self) -> Vec<Task> {
         let mut taken = Vec::new();
         if let Some(queue) = self.queue.as_ref().filter(|_| self.env.is_discarding()) {

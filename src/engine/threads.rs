@@ -90,7 +90,7 @@ impl Core {
 
     /// Starts a worker on a slot that the caller has popped from the free ring. If there is a task,
     /// and the OS gives a thread, the task is taken out and becomes the worker's first order. If
-    /// there is none, the worker looks at the queue. Returns the location of the task.
+    /// there is no task, the worker looks at the queue. Returns the location of the task.
     #[cold]
     pub(super) fn spawn(
         self: &Arc<Self>,
@@ -182,13 +182,14 @@ impl Core {
         self.begin_sweeps(&registry);
         // A shutdown may wait until `starting` is zero.
         self.changed.notify_all();
-        // This thread has held the slot since `begin_start`. A new worker is not parked, so the
-        // claim is `AWAKE`.
-        if task.is_some() {
-            return Some(self.hand_over(slot, Claim::AWAKE, task));
+        // SAFETY: this thread has held the slot since `begin_start`. A new worker is not parked, so
+        // the claim is `AWAKE`.
+        unsafe {
+            if task.is_some() {
+                return Some(self.hand_over(slot, Claim::AWAKE, task));
+            }
+            it.send_searching(Claim::AWAKE);
         }
-        // SAFETY: this thread holds the slot by this claim, as said above.
-        unsafe { it.send_searching(Claim::AWAKE) };
         None
     }
 

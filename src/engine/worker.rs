@@ -94,7 +94,7 @@ impl Worker<'_> {
 
     // ---- hooks --------------------------------------------------------------------
 
-    /// Runs a hook, if there is one. It may fork: see [`Ctx::call_back`].
+    /// Runs a hook, if there is one. The hook may fork: see [`Ctx::call_back`].
     fn run_hook(&self, hook: Option<&(dyn Fn(usize) + Send + Sync)>) {
         if let Some(hook) = hook {
             (self.ctx).call_back(|| self.core.env.hook(|| hook(self.ctx.slot)));
@@ -135,6 +135,7 @@ impl Worker<'_> {
     ///    task, or ends.
     fn work(&self, first: &mut Option<Task>, task_id: u64, mut watch: bool) -> Next {
         let (mut now, mut after) = (first, &mut None);
+        // The id of the task to run or, if there is none, this worker's new state.
         let mut next = Ok(task_id);
         self.stop_watching();
         while let Ok(task_id) = next {
@@ -166,8 +167,8 @@ impl Worker<'_> {
         Next::Search
     }
 
-    /// Serves the line and does the deferred work. At this point, this worker is idle and the
-    /// waiter of its last task is released.
+    /// Serves the line and does the deferred work. This worker has become idle, and the waiter of its
+    /// last task is released. Another thread may have claimed the worker since.
     fn serve_line_while_idle(&self) {
         if self.core.line.waiting() != 0 || self.ctx.has_deferred_wake() {
             // Serving the line and calling the waker may take long. Submissions must not rely on
@@ -258,9 +259,13 @@ impl Worker<'_> {
         self.start_watching();
         let taken = self.it.claim_self();
         if !taken && !counted {
-            // Submissions may have relied on this worker while it was counted (A2).
-            self.stop_watching();
-            self.serve_line_while_idle();
+            self.watches.set(false);
+            self.core.in_flight.sub(AWAKE);
+            // Submissions may have relied on this worker while it was counted (A2). To find another
+            // worker, this thread may start one and serve the line, whose wakers are user code.
+            self.ctx.runs_idle.set(true);
+            self.ctx.call_back(|| self.core.notify_another());
+            self.ctx.runs_idle.set(false);
         }
         taken
     }
@@ -336,7 +341,8 @@ impl Worker<'_> {
                 self.ctx.stretch.end();
                 self.spin.slept(now().saturating_duration_since(start));
             } else {
-                // Another thread has claimed the worker, and is about to write the order.
+                // Another thread has claimed the worker. It is about to write the order, or has
+                // written it.
                 backoff.wait();
             }
         }

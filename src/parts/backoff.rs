@@ -16,7 +16,8 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// `true` in models, where it makes no difference how long a thread spins.
+/// `true` in models. There, it makes no difference how long a thread spins, and small constants mean
+/// fewer interleavings.
 pub(crate) const IN_MODELS: bool = cfg!(any(lazypool_loom, lazypool_shuttle));
 
 /// The number of looks in a plain spin.

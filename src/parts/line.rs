@@ -169,7 +169,8 @@ impl<T, A> Line<T, A> {
                     let entry = list.entries.pop_front();
                     let entry = entry.expect("it stays while it is served");
                     waker = self.answer(&mut list, entry, answer);
-                    // With a waker, the caller's next call goes on.
+                    // The next entry gets its turn in this loop or, if there is a waker to return, in
+                    // the caller's next call, which sets the flag again. So no event is lost.
                     list.has_event = waker.is_none();
                 }
             }

@@ -312,7 +312,8 @@ impl Members {
         self.at_one_moment(inside) > 0
     }
 
-    /// Returns the `figure` of the values that `entered` and `left` had at one moment.
+    /// Calls `figure` with the values that `entered` and `left` had at one moment, and returns its
+    /// result.
     fn at_one_moment(&self, figure: fn(u64, u64) -> i64) -> i64 {
         loop {
             let (left, entered) = (self.left(), self.entered());

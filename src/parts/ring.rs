@@ -7,7 +7,7 @@
 //! the two moves after the cell has changed, and any thread that notices the change may move it. So
 //! no thread ever waits for another one, and the ring is lock-free. Its answers are exact:
 //!
-//! * `push` fails only if the cell at `tail` still holds a value of the lap before. Then the ring
+//! * `try_push` fails only if the cell at `tail` still holds a value of the lap before. Then the ring
 //!   is full.
 //! * `pop` fails only if the cell at `head` is still empty in the lap of `head`. Then the ring is
 //!   empty.

@@ -58,7 +58,8 @@ thread_local! {
     static CURRENT: Cell<*const Ctx<'static>> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Calls `f` with the context of this thread. Returns the default value if it is not a worker.
+/// Calls `f` with the context of this thread. Returns the default value if this thread is not
+/// a worker.
 pub(crate) fn with_current<R: Default>(f: impl FnOnce(&Ctx<'_>) -> R) -> R {
     let current = CURRENT.try_with(Cell::get).unwrap_or(std::ptr::null());
     // SAFETY: the pointer is not null only during `Ctx::during` on this thread, which borrows the

@@ -47,9 +47,11 @@ impl Release {
     /// the group. Returns what is left: a waker to call, and a node and captures to drop. All of
     /// these may run user code.
     pub(crate) fn tell_ended(self) -> (Remains, Option<Captured>) {
-        let group = (self.group).inspect(|pending| pending.has_ended(Ended::Discarded));
+        if let Some(pending) = &self.group {
+            pending.has_ended(Ended::Discarded);
+        }
         let remains = self.caller.map_or_else(Remains::default, Answered::release);
-        if let Some(pending) = group {
+        if let Some(pending) = self.group {
             pending.told();
         }
         (remains, self.captured)
@@ -69,7 +71,8 @@ pub(crate) unsafe trait Job: Sized {
     /// Takes the job apart without running it. Never unwinds. Calls no user code, with one
     /// exception: a scope's task drops its closure.
     fn discard(self, why: NeverRan) -> Release;
-    /// Adds the options that the job itself has to those that the task stores beside the job.
+    /// Adds the job's own options to `options`, which already has those that the task stores beside
+    /// the job.
     /// Called before the job runs.
     fn add_options(&self, _options: &mut Options<'_>) {}
     /// `true` for a scope's task, which no shutdown discards.
@@ -206,7 +209,8 @@ impl<S: Stored, J: Job> Contents<S, J> {
 
 type Bytes = MaybeUninit<[u64; INLINE / 8]>;
 
-/// What a [`Task`] knows of its job: the constants of [`Job`], and the functions of the job's type.
+/// The constants and the functions of one type of job. Each [`Task`] with a job of that type refers
+/// to them.
 pub(crate) struct Table {
     pub(crate) must_run: bool,
     pub(crate) awaited: bool,

@@ -38,9 +38,10 @@ pub(crate) struct Record {
 struct About {
     /// The number of tasks that had ended on the slot before the described task began.
     ended: u64,
-    /// The label of the described task and, if ages are tracked, its start as returned by
-    /// [`Env::nanos`](crate::work::env::Env::nanos).
-    what: (Option<&'static str>, Option<u64>),
+    label: Option<&'static str>,
+    /// The start of the described task, as returned by
+    /// [`Env::nanos`](crate::work::env::Env::nanos), if ages are tracked.
+    started: Option<u64>,
 }
 
 /// The counts of a slot, read one after the other.
@@ -189,8 +190,9 @@ impl Record {
 
     /// Stores the label and the start of the task that begins. Called by the slot's worker only.
     pub(crate) fn describe(&self, label: Option<&'static str>, started: Option<u64>) {
-        let (ended, what) = (self.tally(|| 0).ended(), (label, started));
-        *lock(&self.about) = About { ended, what };
+        let ended = self.tally(|| 0).ended();
+        let mut about = lock(&self.about);
+        (about.ended, about.label, about.started) = (ended, label, started);
     }
 
     /// Returns the label and the start of the task that is running according to this tally, if it
@@ -198,7 +200,7 @@ impl Record {
     pub(crate) fn described(&self, tally: Tally) -> (Option<&'static str>, Option<u64>) {
         let about = *lock(&self.about);
         if tally.is_running() && about.ended == tally.ended() {
-            about.what
+            (about.label, about.started)
         } else {
             (None, None)
         }

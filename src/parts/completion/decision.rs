@@ -80,7 +80,7 @@ impl Decision {
         self.step(task_id, 0)
     }
 
-    /// Changes the word to `to` if the task is `Running`. Returns `false` otherwise.
+    /// Changes the word to `to` if the task is `RUNNING`. Returns `false` otherwise.
     fn step(&self, task_id: u64, to: u64) -> bool {
         // ORDERING: C1, C2: a thread that leaves acquires that the worker has read what it needs of
         // the node. A worker that loses acquires all that the thread did before it left. The
@@ -97,7 +97,7 @@ impl Decision {
         self.word.swap(0, Ordering::Relaxed);
     }
 
-    /// Waits while a thread that leaves the task is between `Pinned` and `Abandoned`.
+    /// Waits while a thread that leaves the task is between `PINNED` and `ABANDONED`.
     fn await_left(&self, task_id: u64) {
         let mut backoff = Backoff::default();
         // ORDERING: C2: acquires the deadline that the leaving thread has stored.
@@ -121,7 +121,7 @@ impl Decision {
         }
         // SAFETY: the word is pinned, so the caller cannot leave, and its node is alive.
         let deadline = unsafe { &*node }.await_deadline();
-        // ORDERING: C1: ends `Pinned` after the node has been read.
+        // ORDERING: C1: ends `PINNED` after the node has been read.
         self.word.swap(task_id | RUNNING, Ordering::AcqRel);
         deadline
     }

@@ -9,16 +9,16 @@
 //! closure.
 //!
 //! **End.** Either the worker delivers the outcome of a started task, or the caller leaves the task
-//! first. The side that first moves the [`Decision`] out of `Running` wins. The decision is in the
+//! first. The side that first moves the [`Decision`] out of `RUNNING` wins. The decision is in the
 //! worker's slot, because the slot outlives the caller:
 //!
 //! | from | to | by | then |
 //! |---|---|---|---|
-//! | any | `Running(t)` | worker, at the start | it has copied what it needs of the node; the caller may leave from now on |
-//! | `Running(t)` | zero | worker, at the end | it publishes its next state, counts the task, writes the outcome, raises `done` |
-//! | `Running(t)` | `Pinned(t)`, then `Abandoned(t)` | caller, at its deadline; cancel of a handle | it leaves its deadline, or zero, in the slot while the word is `Pinned`; the worker does not touch a caller's node again, and drops the outcome unless the handle still exists |
-//! | `Abandoned(t)` | zero | worker, at the end | it has dropped the outcome, or passes it to a handle that still exists |
-//! | `Running(t)` | `Pinned(t)` and back | worker, in `task::deadline` | it reads the deadline in the node; a caller that wants to leave waits for that |
+//! | any | `RUNNING(t)` | worker, at the start | it has copied what it needs of the node; the caller may leave from now on |
+//! | `RUNNING(t)` | zero | worker, at the end | it publishes its next state, counts the task, writes the outcome, raises `done` |
+//! | `RUNNING(t)` | `PINNED(t)`, then `ABANDONED(t)` | caller, at its deadline; cancel of a handle | it leaves its deadline, or zero, in the slot while the word is `PINNED`; the worker does not touch a caller's node again, and drops the outcome unless the handle still exists |
+//! | `ABANDONED(t)` | zero | worker, at the end | it has dropped the outcome, or passes it to a handle that still exists |
+//! | `RUNNING(t)` | `PINNED(t)` and back | worker, in `task::deadline` | it reads the deadline in the node; a caller that wants to leave waits for that |
 //!
 //! The id `t` is unique to the task: it is the slot's generation, or the queue position with a
 //! flag. So a caller can tell whether the word still belongs to its own task, or the slot now runs
@@ -34,7 +34,7 @@
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
-//! | C1 | the worker starts the decision or ends `Pinned`, after it has read the node | the caller reads the decision before it leaves |
+//! | C1 | the worker starts the decision or ends `PINNED`, after it has read the node | the caller reads the decision before it leaves |
 //! | C2 | the caller leaves, after it has stored its deadline | the worker completes, or reads the deadline |
 //! | C3 | the worker publishes its slot number, after it has started the decision | the caller of a queued task reads the slot number; a handle marks its task as cancelled in the same word |
 //! | C4 | the worker raises `done`, after it has written the outcome; the caller parks, after it has written its wake-up | the caller reads `done`; the worker reads that the caller parks |

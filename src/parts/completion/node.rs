@@ -45,8 +45,8 @@ pub(crate) enum WakeUp {
 }
 
 impl WakeUp {
-    /// Unparks a thread. Returns the waker of a future instead. The caller must wake it, which is
-    /// user code.
+    /// Unparks the waiter if it is a thread. If it is a future, returns its waker. The caller must
+    /// wake that, which is user code.
     #[must_use]
     pub(crate) fn unpark(self) -> Option<Waker> {
         match self {
@@ -314,8 +314,8 @@ impl WaitNode {
         unsafe { self.replace(None) }
     }
 
-    /// Stores `waker` in place of the stored wake-up. Returns `true` if the outcome is there. Then
-    /// no thread takes the wake-up any more.
+    /// Stores `waker` in place of the stored wake-up. If the outcome is there, stores nothing and
+    /// returns `true`.
     pub(super) fn register(&self, waker: &Waker) -> bool {
         let before = self.retract();
         if self.has_outcome() {
@@ -328,9 +328,13 @@ impl WaitNode {
         };
         // SAFETY: this thread is the handle, and the state is `WAITING`.
         unsafe { self.replace(Some(WakeUp::Task(now))) };
-        // If `PARKED` cannot be set, the worker has set `DONE` without touching the wake-up. The
-        // wake-up is then dropped with the node.
-        !self.set_parked()
+        if self.set_parked() {
+            return false;
+        }
+        // SAFETY: `PARKED` was not set, so the worker has set `DONE` without touching the wake-up.
+        // The wake-up still belongs to this thread.
+        let _unused = unsafe { self.replace(None) };
+        true
     }
 
     /// Leaves the node for good. Returns the stored wake-up, if there is one. Also returns `true`

@@ -112,9 +112,9 @@ impl<T> CellAt<'_, T> {
     #[inline]
     #[must_use]
     pub(super) fn hold(&self) -> bool {
-        // ORDERING: M1: acquires the task. `SeqCst`, because loom treats a later `SeqCst` load of
-        // the stamp as such only if all values that the load may read were stored by `SeqCst`
-        // steps.
+        // ORDERING: M1: acquires the task, for which `Acquire` would be enough. Models need
+        // `SeqCst`: loom treats a later `SeqCst` load of the stamp as such only if all values that
+        // the load may read were stored by `SeqCst` steps. On x86-64 both cost the same.
         let (full, held) = (self.stamp(Full), self.stamp(Held));
         (self.cell.stamp)
             .compare_exchange(full, held, Ordering::SeqCst, Ordering::Relaxed)

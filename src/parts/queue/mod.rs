@@ -200,7 +200,8 @@ impl<T> Queue<T> {
                 return Err(NotPushed::Asleep);
             }
             if self.is_full_by(tail, self.load_head_seen()) {
-                // While `head` does not move, no push moves `tail`.
+                // If `head` has not moved at the last check, the queue was full all the time, so no
+                // push has moved `tail` either.
                 let head = self.see_head();
                 if self.is_full_by(tail, head) && !self.skip_dead(head) && self.load_head() == head
                 {
@@ -309,7 +310,7 @@ impl<T> Queue<T> {
             } else if self.is_empty() {
                 return Popped::Empty;
             } else if self.load_head() == head {
-                // A push has moved `tail`, and had not written this stamp yet.
+                // A push has moved `tail`. It had not written the stamp when this thread read it.
                 return Popped::InProgress;
             }
         }
@@ -398,8 +399,9 @@ impl<T> Queue<T> {
         ((position & self.cells.mask()) / STEP) as usize
     }
 
-    /// Returns how many tasks have ever been pushed, as positions begin at zero.
+    /// Returns how many tasks have ever been pushed. Except in tests, positions begin at zero.
     pub(crate) fn pushed(&self) -> u64 {
+        // The division also drops the flags.
         self.load_tail() / STEP
     }
 }

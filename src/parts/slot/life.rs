@@ -69,7 +69,8 @@ impl<T, R> Slot<T, R> {
         }
         // While the worker is `Searching`, other threads can only clear `LISTED`. So the start may
         // end even if the word has changed since it was read. In any other state, a change of the
-        // word may be a new order. So the start ends only if the word has not changed.
+        // word may be a new order. So the start ends only if the word has not changed, and
+        // no thread holds the slot to write an order.
         let may = |now: Word| searches || now == word && now.state() != State::Held;
         self.update(|now| may(now).then(|| now.without(STARTING)))
             .is_some()
