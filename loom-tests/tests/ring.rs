@@ -106,10 +106,10 @@ fn who_announces_and_looks_is_seen() {
         check(None, move || {
             let rings = Arc::new([Ring::new(1, 0), Ring::new(1, 0)]);
             let other = beside(&rings, move |rings| {
-                rings[1].push(0).unwrap();
+                rings[1].try_push(0).unwrap();
                 finds_nothing(&rings[0])
             });
-            rings[0].push(0).unwrap();
+            rings[0].try_push(0).unwrap();
             let unseen = finds_nothing(&rings[1]);
             assert!(!(other.join().unwrap() && unseen));
         });
