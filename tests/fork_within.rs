@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
 use common::fork::*;
 use common::*;
@@ -196,12 +197,19 @@ fn law19_a_discard_that_forks() {
         must_serve_in(&it.group, || ());
         let in_line =
             (way == "line").then(|| pending(it.group.awaitable().serve_async(|| ()), &waker));
-        discard_queued(by_shutdown, &it.pool, &it.group);
+        let report = by_shutdown.then(|| it.pool.shutdown(Shutdown::Discard, Duration::ZERO));
+        if !by_shutdown {
+            it.group.cancel();
+        }
         if it.child.is_here() {
             let outcome = catch_unwind(AssertUnwindSafe(|| {
                 // Handles are told before any capture is dropped. A group turns away its submissions in
                 // line before it takes any task out of the queue.
                 assert_eq!(drops.get(), u64::from(way == "capture"));
+                assert!(
+                    report.is_none_or(|report| report.is_clean()),
+                    "no worker is here"
+                );
                 let untouched = way == "line" && !by_shutdown;
                 assert_stats!(it.pool.stats(), queued: if untouched { 4 } else { 0 });
                 assert_refuses(&it.pool, &[it.group]);

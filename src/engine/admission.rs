@@ -285,7 +285,7 @@ impl Core {
         }
         // Step 5: claim T2 (second reading).
         if (searching || self.in_flight.see().is_any_searching()) && self.may_queue() {
-            // Without a queue, that worker goes idle in a moment.
+            // Without a queue, that worker goes idle in a moment, so the submission tries again.
             let queue = queue?;
             if let Some(location) = self.enqueue(queue, task, submitted) {
                 return Some(Ok(location));

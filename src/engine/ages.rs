@@ -25,9 +25,8 @@ impl Ages {
         }
     }
 
-    /// Returns the time when the oldest queued task was submitted. If that task
-    /// has just been queued and is not noted yet, returns the time of a later task, which may have
-    /// been taken out.
+    /// Returns the time when the oldest queued task was submitted. If that task has just been
+    /// queued and is not noted yet, returns the time of a later task, which may have been taken out.
     pub(super) fn oldest(&self, queue: &Queue<Task>) -> Option<u64> {
         queue.positions().find_map(|position| {
             let (noted, submitted) = *lock(&self.0[queue.cell_of(position)]);

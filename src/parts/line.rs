@@ -41,7 +41,8 @@ struct List<T, A> {
     /// `true` while a thread serves the line.
     is_served: bool,
     /// `true` if the server must make another attempt. `serve` and `turn_away` set this when they
-    /// leave an *event*. The server also sets it after an attempt that has found space.
+    /// leave an *event*. The server also sets it after it has answered an entry,
+    /// unless it stops to return a waker.
     has_event: bool,
 }
 
