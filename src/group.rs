@@ -1,12 +1,14 @@
 //! Sets of tasks that can be waited for, or cancelled, together.
 
+use crate::engine::call;
 use crate::engine::core::Core;
 use crate::engine::groups::submit_member;
 use crate::engine::request::Extras;
-use crate::error::{Refused, Unfinished};
+use crate::error::{DeadlineError, Refused, Unfinished};
 use crate::handle::Awaitable;
 use crate::parts::deadline::Deadline;
 use crate::parts::members::{Ended, Owner};
+use crate::submitter::{options, Submitter};
 use crate::sync::Arc;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -20,8 +22,9 @@ use std::time::Duration;
 /// outlive its pool; its submissions are then refused as [`Closed`](crate::Refusal::Closed).
 ///
 /// [`Pool::limited_group`](crate::Pool::limited_group) returns a group with a limit on its pending
-/// tasks, such as a tenant's share of the pool. Beyond the limit it refuses submissions as
-/// [`GroupFull`](crate::Refusal::GroupFull).
+/// tasks, such as a tenant's share of the pool. Beyond the limit, a submission is refused as
+/// [`GroupFull`](crate::Refusal::GroupFull), or waits for a place of the group if its policy is to
+/// wait.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,6 +40,25 @@ use std::time::Duration;
 /// }
 /// group.wait();
 /// assert_eq!(sum.load(Ordering::Relaxed), 5050);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Options
+///
+/// A group has the options and the verbs of a [`Submitter`]. So one group can include calls of
+/// several kinds, each with its own label and deadline. Options add to those of the submitter that
+/// made the group.
+///
+/// ```
+/// use std::time::Duration;
+/// let pool = lazypool::Pool::builder().max_workers(4).queue_capacity(64).build()?;
+/// let tenant = pool.limited_group(8); // one share for all that the tenant asks for
+/// let read = tenant.labeled("read");
+/// let text = read.do_with_deadline(|| "text", Duration::from_millis(500))?;
+/// let write = tenant.labeled("write").with_deadline(Duration::from_secs(5));
+/// write.serve(move || println!("writing {text}"))?;
+/// tenant.wait(); // for both kinds
+/// assert_eq!(tenant.completed(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
@@ -100,14 +122,30 @@ impl fmt::Debug for Group {
     }
 }
 
+options!(
+    Group,
+    "group",
+    "tenant",
+    "let tenant = pool.limited_group(8);"
+);
+
+#[cfg(lazypool_shuttle)]
 impl Group {
+    pub(crate) fn members(&self) -> &Owner {
+        &self.members
+    }
+}
+
+impl Group {
+    fn submitter(&self) -> Submitter<'_> {
+        Submitter::new(&self.core, Some(&self.members), self.extras)
+    }
+
     /// Creates a group that allows at most `limit` pending tasks; `None` means any number.
     pub(crate) fn new(core: Arc<Core>, extras: Extras, limit: Option<usize>) -> Self {
-        let limit = limit.map_or(u64::MAX, |limit| limit as u64);
         // `queued` is the initial capacity of the list in which the group keeps the queue positions
-        // of its tasks. It is above zero in a pool with a queue, so that a submission usually
-        // allocates nothing (law 12).
-        let queued = if core.queue.is_some() { 8 } else { 0 };
+        // of its tasks. It is above zero, so that a submission usually allocates nothing (law 12).
+        let queued = if core.has_queue() { 8 } else { 2 };
         Self {
             core,
             members: Owner::new(limit, queued),
@@ -123,9 +161,9 @@ impl Group {
     /// # Errors
     /// Returns the errors of [`Pool::serve`](crate::Pool::serve). Also returns
     /// [`Cancelled`](crate::Refusal::Cancelled) once the group has been [cancelled](Group::cancel),
-    /// and [`GroupFull`](crate::Refusal::GroupFull) if the number of its [pending](Group::pending)
-    /// tasks has reached its [limit](crate::Pool::limited_group). A full group refuses at once,
-    /// even if the policy is to wait for space.
+    /// and [`GroupFull`](crate::Refusal::GroupFull) if its tasks have reached its
+    /// [limit](crate::Pool::limited_group). If the [policy](crate::WhenFull) is to wait, the
+    /// submission waits for a place of the group first, and then for space in the pool.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -142,6 +180,54 @@ impl Group {
         submit_member(&self.core, Some(&self.members), closure, &self.extras)
             .map(drop)
             .map_err(|(closure, why)| Refused::new(closure, why))
+    }
+
+    /// Runs a task as [`Pool::do_with_deadline`](crate::Pool::do_with_deadline) does, as a member of
+    /// this group.
+    ///
+    /// The task is [pending](Group::pending) until it has ended, even if this call has returned
+    /// before that, at its deadline. A closure that this call gives back because a worker did not
+    /// start it in time counts as [`discarded`](Group::discarded). The group takes no space from
+    /// the closure.
+    ///
+    /// If the group is [cancelled](Group::cancel) before a worker has started the closure, this
+    /// call returns at once and gives the closure back as
+    /// [`Cancelled`](crate::Refusal::Cancelled). If the closure is running,
+    /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in it. This call then still
+    /// waits for its value until the deadline.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Pool::do_with_deadline`](crate::Pool::do_with_deadline), and as
+    /// [`DeadlineError::Refused`] those of [`Group::serve`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// let pool = lazypool::Pool::new(1)?;
+    /// let group = pool.group();
+    /// assert_eq!(group.do_with_deadline(|| 6 * 7, Duration::from_secs(5))?, 42);
+    /// assert_eq!(group.completed(), 1);
+    ///
+    /// group.cancel();
+    /// assert!(group.do_with_deadline(|| 6 * 7, Duration::from_secs(5)).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias("timeout", "install", "join_timeout"))]
+    pub fn do_with_deadline<F, R>(
+        &self,
+        closure: F,
+        timeout: Duration,
+    ) -> Result<R, DeadlineError<F>>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        call::do_with(
+            &self.core,
+            Some(&self.members),
+            &self.extras,
+            closure,
+            timeout,
+        )
     }
 
     /// Returns an [`Awaitable`], which submits tasks as members of this group. Its `serve` returns
@@ -237,8 +323,9 @@ impl Group {
     /// * In its running tasks [`task::is_cancelled`](crate::task::is_cancelled) turns true, and their
     ///   workers count as [abandoned](crate::Stats::abandoned).
     /// * Its queued tasks are discarded. First all of them are taken out of the queue and counted,
-    ///   and their handles get [`TaskError::Cancelled`](crate::TaskError::Cancelled). Then this
-    ///   call drops what the tasks captured, oldest task first; see [discarded
+    ///   their handles get [`TaskError::Cancelled`](crate::TaskError::Cancelled), and callers of
+    ///   [`do_with_deadline`](Group::do_with_deadline) get their closures back. Then this call
+    ///   drops what the tasks captured, oldest task first; see [discarded
     ///   tasks](crate::Pool#discarded-tasks). Until all of them have been taken out, a worker may
     ///   still start one. After that none starts.
     /// * Its submissions that wait for space are refused as [`Cancelled`](crate::Refusal::Cancelled),

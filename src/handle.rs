@@ -121,8 +121,8 @@ impl<'a> Awaitable<'a> {
     /// * [`Cancelled`](crate::Refusal::Cancelled): the task's group has been cancelled, before or
     ///   while the task waited.
     /// * [`GroupFull`](crate::Refusal::GroupFull): the task's [limited
-    ///   group](crate::Pool::limited_group) is full. The future waits for space in the pool, not in
-    ///   a group.
+    ///   group](crate::Pool::limited_group) has a limit of zero. For a place of any other full group
+    ///   the future waits.
     /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): the task's turn came, the task needed a new
     ///   thread, and the OS could not create one.
     /// * [`OnWorker`](crate::Refusal::OnWorker): the first poll was on a worker of the same pool, and

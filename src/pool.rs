@@ -19,50 +19,6 @@ use std::time::Duration;
 
 /// A bounded pool of worker threads. It starts a thread for a task only if no worker is idle.
 ///
-/// There are three ways to submit work. [`serve`](Pool::serve) hands a closure to a worker and
-/// returns. [`do_with_deadline`](Pool::do_with_deadline) runs a closure on a worker and waits for
-/// its value, but not beyond a deadline. [`awaitable`](Pool::awaitable) makes `serve` return a
-/// [`Handle`](crate::Handle), which is a future of the value. If every worker is busy and the queue
-/// is full, the call is refused, and its error holds the closure. [`WhenFull`](crate::WhenFull) can
-/// make the call wait for space instead. A pool has no queue unless [`Builder::queue_capacity`]
-/// gives it one. To share a pool, put it into an [`Arc`].
-///
-/// # Dropping a pool
-///
-/// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default the drop waits
-/// until every accepted task has run. It waits even for a task that hangs, unless that task is
-/// abandoned (see below). A pool in a `static` is never dropped.
-///
-/// # When the drop returns early
-///
-/// A task is [abandoned](Stats::abandoned) if its caller left at the deadline, if it was cancelled,
-/// or if it is past a deadline of its own. The drop does not wait for such a task, but may take up
-/// to 50 ms to notice it. **If abandoned tasks keep all workers busy, the drop does not wait for
-/// queued tasks either.** They run later, or are lost if the process exits before that.
-///
-/// The drop does not wait in three cases: after a [`shutdown`](Pool::shutdown) that waited and
-/// reported stragglers, because that call said how long to wait; on a worker of the pool itself;
-/// and inside the drop of a value that a [discarded task](#discarded-tasks) of the pool captured.
-///
-/// # Discarded tasks
-///
-/// A task is discarded if a [`shutdown`](Pool::shutdown), its [group](Group::cancel) or its
-/// [handle](crate::Handle::cancel) takes it out of the pool before it starts. Such a call first
-/// takes out all tasks that it discards. It counts them, gives callers their closures back, and
-/// informs handles and groups. Only then does it drop the values that the closures captured, on its
-/// own thread, oldest first. So no other thread waits for these drops.
-///
-/// Code in such a drop may use the pool. It never waits for a discarded task, because all of them
-/// have ended. [`shutdown`](Pool::shutdown) and the drop of the same pool return at once. If the
-/// code discards more tasks, the outer call drops their values later, so the stack does not grow.
-/// **In such a drop, do not wait for a running task that itself waits for the drop of another such
-/// value.** This thread drops that value only after this drop, so the wait would never end.
-///
-/// # After `fork`
-///
-/// In a child process made by `fork`, use nothing of the parent's pool: see
-/// [`Forked`](crate::Refusal::Forked).
-///
 /// ```
 /// use std::time::Duration;
 /// let pool = lazypool::Pool::new(4)?;
@@ -71,6 +27,48 @@ use std::time::Duration;
 /// assert_eq!(sum?, 55);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// Submit work by [`serve`](Pool::serve), by [`do_with_deadline`](Pool::do_with_deadline), or
+/// through [`awaitable`](Pool::awaitable), whose `serve` returns a future of the value. If every
+/// worker is busy and the queue is full, the call is refused, and its error holds the closure; or
+/// it waits, if [`WhenFull`](crate::WhenFull) says so. **A pool has no queue** unless
+/// [`Builder::queue_capacity`] gives it one. It is not `Clone`: share it in an [`Arc`].
+///
+/// # Dropping a pool
+///
+/// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default the drop waits
+/// until every accepted task has run, also if a panic drops the pool as its thread unwinds. It
+/// waits even for a task that hangs, unless that task is abandoned (see below). A pool in a
+/// `static` is never dropped.
+///
+/// # When the drop returns early
+///
+/// The drop does not wait for an [abandoned](Stats::abandoned) task: one whose caller left at the
+/// deadline, that was cancelled, or that is past a deadline of its own. It may take up to 50 ms to
+/// notice it. **If abandoned tasks keep all workers busy, the drop does not wait for queued tasks
+/// either.** They run later, or are lost if the process exits before that.
+///
+/// It waits for nothing after a [`shutdown`](Pool::shutdown) that reported stragglers, because that
+/// call said how long to wait; on a worker of the pool itself; and inside the drop of a value that
+/// a [discarded task](#discarded-tasks) of the pool captured.
+///
+/// # Discarded tasks
+///
+/// A task is discarded if a [`shutdown`](Pool::shutdown), its [group](Group::cancel) or its
+/// [handle](crate::Handle::cancel) takes it out of the pool before it starts. Such a call first
+/// takes out all tasks that it discards: it counts them, gives callers their closures back, and
+/// tells handles and groups. Then it drops what the closures captured, on its own thread.
+///
+/// Code in such a drop may use the pool. It never waits for a discarded task, because all of them
+/// have ended. [`shutdown`](Pool::shutdown) and the drop of the same pool return at once. If the
+/// code discards more tasks, the outer call drops their values later, so the stack does not grow.
+/// **In such a drop, do not wait for a running task that itself waits for the drop of another such
+/// value**: this thread drops that value only after this drop.
+///
+/// # After `fork`
+///
+/// In a child process made by `fork`, use nothing of the parent's pool: see
+/// [`Forked`](crate::Refusal::Forked).
 pub struct Pool {
     core: Arc<Core>,
     on_drop: (Shutdown, Duration),
@@ -223,7 +221,7 @@ impl Pool {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        call::do_with(&self.core, &Extras::NONE, closure, timeout)
+        call::do_with(&self.core, None, &Extras::NONE, closure, timeout)
     }
 
     /// Returns an [`Awaitable`]. Its `serve` returns a [`Handle`](crate::Handle): a future of the
@@ -254,15 +252,14 @@ impl Pool {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
+    #[doc(alias("JoinSet", "errgroup", "WaitGroup", "nursery"))]
     pub fn group(&self) -> Group {
         Group::new(Arc::clone(&self.core), Extras::NONE, None)
     }
 
-    /// Returns a new, empty [`Group`] that allows at most `max_pending` pending tasks. A task is
-    /// pending while it waits for space, and from when it is accepted until it has ended.
-    ///
-    /// If the group has that many, a submission through it is refused as
-    /// [`GroupFull`](crate::Refusal::GroupFull), even if the pool's policy is to wait. A limit of 0
+    /// Returns a new, empty [`Group`], at most `max_pending` of whose tasks are accepted and have not
+    /// ended. Beyond that, a submission is refused as [`GroupFull`](crate::Refusal::GroupFull), or waits
+    /// in the group's line if its policy is to wait. It holds up no other group meanwhile. A limit of 0
     /// refuses every submission. With such a group for each tenant of a service, no tenant can take
     /// the whole pool: see [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant).
     ///
@@ -279,6 +276,7 @@ impl Pool {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
+    #[doc(alias("semaphore", "SetLimit"))]
     pub fn limited_group(&self, max_pending: usize) -> Group {
         Group::new(Arc::clone(&self.core), Extras::NONE, Some(max_pending))
     }
@@ -475,7 +473,7 @@ impl Builder {
         let min = core.settings.min_workers;
         let pool = Pool { core, on_drop };
         for _ in 0..min {
-            if let Err(NotSpawned::Failed(error)) = pool.core.spawn_searcher() {
+            if let Err(NotSpawned::Failed(error)) = pool.core.start_worker() {
                 pool.shutdown(Shutdown::Drain, Duration::MAX);
                 return Err(BuildError::Spawn(error));
             }

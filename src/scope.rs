@@ -12,7 +12,7 @@ use crate::parts::deadline::Deadline;
 use crate::parts::members::{Ended, Owner, Pending};
 use crate::sync::{catch_unwind, exposed, lock, Arc, Mutex};
 use crate::work::context::Ctx;
-use crate::work::job::{End, Job, NeverRan, Release};
+use crate::work::job::{End, Job, NeverRan, Release, TaskEnd};
 use crate::work::panics::{drop_contained, drop_payload, Payload};
 use std::fmt;
 use std::marker::PhantomData;
@@ -155,9 +155,10 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
                 drop_payload(payload);
             }
         }
-        end(Ended::ran(panicked));
+        end(TaskEnd::ran(panicked));
         // This may end the scope's wait, so the scope may be gone afterwards.
-        pending.end(Ended::Completed);
+        let line = pending.end(Ended::Completed);
+        debug_assert!(line.is_none(), "a scope has no limit");
     }
 
     /// Drops the closure of a task whose deadline has passed. No shutdown discards a scope's task.
@@ -200,10 +201,7 @@ impl<'scope> Scope<'scope, '_> {
     where
         F: FnOnce() + Send + 'scope,
     {
-        let pending = match self.core.enter(Some(&self.inner.members)) {
-            Ok(pending) => pending.expect("a scope has members"),
-            Err(why) => return Err(Refused::new(closure, why)),
-        };
+        let pending = self.inner.members.enter();
         let job = Scoped {
             inner: &self.inner,
             f: MaybeUninit::new(closure),
@@ -259,7 +257,7 @@ where
     let scope = Scope {
         core: Arc::clone(core),
         inner: Inner {
-            members: Owner::new(u64::MAX, 0),
+            members: Owner::new(None, 0),
             panic: Mutex::new(None),
         },
         extras,

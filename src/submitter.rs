@@ -1,13 +1,17 @@
 //! The submitter, which makes submissions with options.
 
+mod options;
+
 use crate::engine::call;
 use crate::engine::core::Core;
+use crate::engine::groups::submit_member;
 use crate::engine::request::Extras;
 use crate::engine::submit::submit_with;
 use crate::error::{DeadlineError, Refused};
 use crate::group::Group;
 use crate::handle::Awaitable;
 use crate::parts::deadline::Until;
+use crate::parts::members::Owner;
 use crate::pool::Pool;
 use crate::scope::{self, Scope};
 use crate::stats::WhenFull;
@@ -16,16 +20,18 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
-/// Submits work to a pool with options: a label, a policy for a full pool, a deadline, a limit on
-/// the time that a task runs, and a minimum for the time that is left until the deadline when a
-/// task starts.
+pub(crate) use options::options;
+
+/// Submits work to a pool or a [`Group`] with options: a label, a policy for a full pool, a
+/// deadline, a limit on the time that a task runs, and a minimum for the time that is left until
+/// the deadline when a task starts.
 ///
 /// [`Pool::labeled`], [`Pool::when_full`], [`Pool::with_deadline`], [`Pool::with_deadline_at`],
-/// [`Pool::run_limit`] and [`Pool::min_remaining`] return a submitter. A submitter's methods of the
-/// same names add further options. If an option is set twice, the last value applies. The groups
-/// and scopes that a submitter makes have its options, too.
+/// [`Pool::run_limit`] and [`Pool::min_remaining`] return a submitter, and so do the methods of the
+/// same names of [`Group`]. A submitter's methods of these names add further options, in any order.
+/// If an option is set twice, the last value applies.
 ///
-/// A submitter borrows the pool and is cheap to copy.
+/// A submitter borrows the pool or the group, and is cheap to copy.
 ///
 /// ```
 /// use lazypool::{Pool, WhenFull};
@@ -33,18 +39,45 @@ use std::time::{Duration, Instant};
 /// let pool = Pool::builder().max_workers(2).queue_capacity(8).build()?;
 /// let mail = pool.labeled("mail").when_full(WhenFull::BlockFor(Duration::from_millis(50)));
 /// mail.serve(|| assert_eq!(lazypool::task::label(), Some("mail")))?;
-/// let group = mail.with_deadline(Duration::from_secs(1)).group();
-/// group.serve(|| assert!(lazypool::task::deadline().is_some()))?;
-/// group.wait();
+/// let soon = mail.with_deadline(Duration::from_secs(1));
+/// soon.serve(|| assert!(lazypool::task::deadline().is_some()))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Groups and scopes
+///
+/// The groups and scopes that a submitter makes have its options. A group passes them on: its tasks
+/// have the options of the submitter that made the group, unless the group's own submitter sets
+/// them again.
+///
+/// The tasks of a submitter that a group returned are members of that group. A task is a member of
+/// one group or scope. If such a submitter makes a group or a scope, the new one takes the place of
+/// the old one: its tasks have the same options, but are **not members of the old group**, whose
+/// limit, wait and cancellation do not include them.
+///
+/// ```
+/// use std::time::Duration;
+/// let pool = lazypool::Pool::builder().max_workers(2).queue_capacity(8).build()?;
+/// let tenant = pool.with_deadline(Duration::from_secs(1)).limited_group(4);
+/// let reads = tenant.labeled("read"); // has the deadline, too
+/// let n = reads.do_with_deadline(|| 6 * 7, Duration::from_secs(5))?;
+/// assert_eq!((n, tenant.completed()), (42, 1));
+///
+/// let other = reads.group(); // has the label and the deadline, but not the limit of 4
+/// other.serve(|| assert_eq!(lazypool::task::label(), Some("read")))?;
+/// other.wait();
+/// assert_eq!((tenant.completed(), other.completed()), (1, 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy)]
 pub struct Submitter<'a> {
     core: &'a Arc<Core>,
+    /// The group that the tasks are members of.
+    members: Option<&'a Owner>,
     extras: Extras,
 }
 
-// A submitter only borrows the pool, which is unwind safe.
+// A submitter only borrows the pool or the group, which are unwind safe.
 impl UnwindSafe for Submitter<'_> {}
 impl RefUnwindSafe for Submitter<'_> {}
 
@@ -63,111 +96,25 @@ impl fmt::Debug for Submitter<'_> {
             .field("deadline", &until)
             .field("min_remaining", &min_remaining)
             .field("run_limit", &run_limit)
+            .field("in_group", &self.members.is_some())
             .finish_non_exhaustive()
     }
 }
 
-/// Methods that return a [`Submitter`].
+options!(Pool, "pool", "pool");
+
 impl Pool {
-    /// Returns a [`Submitter`] that gives each of its tasks this label.
-    ///
-    /// [`workers`](Pool::workers) and [`Builder::on_panic`](crate::Builder::on_panic) show the
-    /// label, and the task itself can read it ([`task::label`](crate::task::label)). With `serve`,
-    /// a label [takes 16 bytes](crate::docs::guarantees#closures-without-an-allocation) of the
-    /// space that holds a closure without an allocation.
-    ///
-    /// ```
-    /// let pool = lazypool::Pool::new(1)?;
-    /// let parsing = pool.labeled("parse");
-    /// let label = parsing.do_with_deadline(lazypool::task::label, std::time::Duration::MAX);
-    /// assert_eq!(label?, Some("parse"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    #[doc(alias = "labelled")]
-    pub fn labeled(&self, label: &'static str) -> Submitter<'_> {
-        Submitter::new(self.core()).labeled(label)
-    }
-
-    /// Returns a [`Submitter`] that uses this policy for a full pool instead of the pool's own; see
-    /// [`Submitter::when_full`].
-    ///
-    /// ```
-    /// let pool = lazypool::Pool::new(1)?; // refuses when it is full
-    /// let batch = pool.when_full(lazypool::WhenFull::Block); // waits instead
-    /// batch.serve(|| println!("one"))?;
-    /// batch.serve(|| println!("two"))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn when_full(&self, policy: WhenFull) -> Submitter<'_> {
-        Submitter::new(self.core()).when_full(policy)
-    }
-
-    /// Returns a [`Submitter`] whose tasks have a deadline, `d` after their submission. A task is
-    /// dropped if no worker has started it by then. See [`Submitter::with_deadline`].
-    ///
-    /// ```
-    /// let pool = lazypool::Pool::new(1)?;
-    /// let soon = pool.with_deadline(std::time::Duration::from_secs(1));
-    /// soon.serve(|| println!("{:?} left", lazypool::task::remaining()))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn with_deadline(&self, d: Duration) -> Submitter<'_> {
-        Submitter::new(self.core()).with_deadline(d)
-    }
-
-    /// Returns a [`Submitter`] whose tasks have their deadline at the moment `at`. See
-    /// [`Submitter::with_deadline_at`].
-    ///
-    /// ```
-    /// use std::time::{Duration, Instant};
-    /// let pool = lazypool::Pool::new(1)?;
-    /// let at = Instant::now() + Duration::from_secs(5); // the deadline of a whole request
-    /// pool.with_deadline_at(at).serve(move || assert_eq!(lazypool::task::deadline(), Some(at)))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn with_deadline_at(&self, at: Instant) -> Submitter<'_> {
-        Submitter::new(self.core()).with_deadline_at(at)
-    }
-
-    /// Returns a [`Submitter`] whose tasks have a deadline `d` after their start; see
-    /// [`Submitter::run_limit`].
-    ///
-    /// ```
-    /// let pool = lazypool::Pool::new(1)?;
-    /// let brief = pool.run_limit(std::time::Duration::from_millis(50));
-    /// brief.serve(|| while !lazypool::task::is_cancelled() {})?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn run_limit(&self, d: Duration) -> Submitter<'_> {
-        Submitter::new(self.core()).run_limit(d)
-    }
-
-    /// Returns a [`Submitter`] that starts a task only if at least `d` is left until the task's
-    /// deadline; see [`Submitter::min_remaining`].
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// let pool = lazypool::Pool::builder().max_workers(1).queue_capacity(64).build()?;
-    /// let queries = pool.min_remaining(Duration::from_millis(20)); // a query takes about 20 ms
-    /// assert_eq!(queries.do_with_deadline(|| 3, Duration::from_secs(5))?, 3);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[must_use]
-    pub fn min_remaining(&self, d: Duration) -> Submitter<'_> {
-        Submitter::new(self.core()).min_remaining(d)
+    fn submitter(&self) -> Submitter<'_> {
+        Submitter::new(self.core(), None, Extras::NONE)
     }
 }
 
 impl<'a> Submitter<'a> {
-    pub(crate) fn new(core: &'a Arc<Core>) -> Self {
+    pub(crate) fn new(core: &'a Arc<Core>, members: Option<&'a Owner>, extras: Extras) -> Self {
         Self {
             core,
-            extras: Extras::NONE,
+            members,
+            extras,
         }
     }
 
@@ -341,8 +288,9 @@ impl<'a> Submitter<'a> {
     /// Submits a task as [`Pool::serve`] does, with the options of this submitter.
     ///
     /// # Errors
-    /// Returns the errors of [`Pool::serve`]. Also returns [`Saturated`](crate::Refusal::Saturated)
-    /// if the task's deadline passes while the call waits for space.
+    /// Returns the errors of [`Pool::serve`], and in a group those of [`Group::serve`]. Also returns
+    /// [`Saturated`](crate::Refusal::Saturated) if the task's deadline passes while the call waits
+    /// for space.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -354,7 +302,12 @@ impl<'a> Submitter<'a> {
     where
         F: FnOnce() + Send + 'static,
     {
-        submit_with(self.core, (), closure, self.extras.plain())
+        let served = match self.members {
+            // A task without a group stores nothing for it.
+            None => submit_with(self.core, (), closure, self.extras.plain()),
+            members => submit_member(self.core, members, closure, &self.extras),
+        };
+        served
             .map(drop)
             .map_err(|(closure, why)| Refused::new(closure, why))
     }
@@ -362,8 +315,8 @@ impl<'a> Submitter<'a> {
     /// Runs a task as [`Pool::do_with_deadline`] does, with the options of this submitter.
     ///
     /// # Errors
-    /// Returns the errors of [`Pool::do_with_deadline`]. Also returns
-    /// [`Expired`](DeadlineError::Expired) if less than [`min_remaining`](Submitter::min_remaining)
+    /// Returns the errors of [`Pool::do_with_deadline`], and in a group those of
+    /// [`Group::do_with_deadline`]. Also returns [`Expired`](DeadlineError::Expired) if less than [`min_remaining`](Submitter::min_remaining)
     /// is left until the deadline when a worker is about to start the task.
     ///
     /// ```
@@ -383,7 +336,7 @@ impl<'a> Submitter<'a> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        call::do_with(self.core, &self.extras, closure, timeout)
+        call::do_with(self.core, self.members, &self.extras, closure, timeout)
     }
 
     /// Returns an [`Awaitable`] whose tasks have these options; see
@@ -398,11 +351,11 @@ impl<'a> Submitter<'a> {
     /// ```
     #[must_use]
     pub fn awaitable(&self) -> Awaitable<'a> {
-        Awaitable::new(self.core, None, self.extras)
+        Awaitable::new(self.core, self.members, self.extras)
     }
 
-    /// Returns a new [`Group`] whose tasks have these options; see
-    /// [`Pool::group`].
+    /// Returns a new [`Group`] whose tasks have these options; see [`Pool::group`]. Its tasks are
+    /// not members of a group of this submitter: see [groups and scopes](Self#groups-and-scopes).
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -417,7 +370,9 @@ impl<'a> Submitter<'a> {
         Group::new(Arc::clone(self.core), self.extras, None)
     }
 
-    /// Returns a new limited group whose tasks have these options; see [`Pool::limited_group`].
+    /// Returns a new limited group whose tasks have these options; see [`Pool::limited_group`]. Its
+    /// tasks are not members of a group of this submitter: see [groups and
+    /// scopes](Self#groups-and-scopes).
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -432,8 +387,8 @@ impl<'a> Submitter<'a> {
         Group::new(Arc::clone(self.core), self.extras, Some(max_pending))
     }
 
-    /// Runs `f` with a [`Scope`] whose tasks have these options; see
-    /// [`Pool::scope`].
+    /// Runs `f` with a [`Scope`] whose tasks have these options; see [`Pool::scope`]. Its tasks are
+    /// not members of a group of this submitter: see [groups and scopes](Self#groups-and-scopes).
     ///
     /// A task that was accepted with a [deadline](Submitter::with_deadline) is dropped without
     /// being run if no worker has started it by its deadline. All other accepted tasks run.

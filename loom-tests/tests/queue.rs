@@ -2,11 +2,11 @@
 //! out, and space is neither denied nor given twice.
 #![cfg(lazypool_loom)]
 
-use lazypool::model::{NotPushed, Popped, Queue};
+use lazypool::model::{Popped, Queue};
 use loom_tests::{beside, check, one_sees_the_other};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use Start::{DeadHead, Empty, Full};
+use Start::{Empty, Full};
 
 /// The position of the task that is pushed first.
 const FIRST: u64 = 0;
@@ -17,8 +17,6 @@ const FIRST: u64 = 0;
 enum Start {
     Empty(usize),
     Full(usize),
-    /// The queue has space for one task, and the cell at its head is dead.
-    DeadHead,
 }
 
 /// Explores a model of a queue. Asserts that the queue is at rest at the end.
@@ -27,14 +25,10 @@ fn check_queue(preemptions: Option<usize>, start: Start, model: fn(&Arc<Queue>))
         let (capacity, tasks) = match start {
             Empty(capacity) => (capacity, 0),
             Full(capacity) => (capacity, capacity),
-            DeadHead => (1, 1),
         };
         let queue = Arc::new(Queue::new(capacity));
         for name in 1..=tasks {
             queue.push_of(name, 8 * name).expect("empty");
-        }
-        if matches!(start, DeadHead) {
-            assert_eq!(queue.take(FIRST), Some(1));
         }
         model(&queue);
         queue.assert_at_rest();
@@ -51,16 +45,6 @@ fn assert_each_once(tasks: impl IntoIterator<Item = Option<usize>>, has_second: 
 /// Asserts that each outcome of a model has occurred.
 fn assert_all_occur(outcomes: &[AtomicBool]) {
     assert!(outcomes.iter().all(|seen| seen.load(Ordering::Relaxed)));
-}
-
-/// Pushes as `submit` does: trusts "full" only if `is_full` agrees.
-fn push_until_full(queue: &Queue, name: usize) -> Result<u64, NotPushed> {
-    loop {
-        match queue.push(name) {
-            Err(NotPushed::Full) if !queue.is_full() => loom::thread::yield_now(),
-            pushed => return pushed,
-        }
-    }
 }
 
 /// Two threads each push and pop, over the end of a lap. Excludes: a pop that says "empty" while a
@@ -91,9 +75,9 @@ fn the_same_cell_again() {
     check_queue(None, Empty(1), |queue| {
         let consumer = beside(queue, |queue| [queue.pop(), queue.pop()]);
         queue.push(1).expect("empty");
-        let second = push_until_full(queue, 2);
+        let second = queue.push(2);
         let [first, next] = consumer.join().unwrap();
-        assert_each_once([first, next, queue.pop()], second.is_ok());
+        assert_each_once([first, next, queue.pop()], second.is_some());
     });
 }
 
@@ -103,7 +87,7 @@ fn the_same_cell_again() {
 fn space_that_another_saw() {
     check_queue(None, Full(1), |queue| {
         let consumer = beside(queue, |queue| (queue.pop(), queue.space()));
-        let other = beside(queue, |queue| push_until_full(queue, 2).is_ok());
+        let other = beside(queue, |queue| queue.push(2).is_some());
         let pushed = other.join().unwrap();
         let (popped, space) = consumer.join().unwrap();
         assert_eq!(popped, Some(1));
@@ -119,7 +103,7 @@ fn take_against_skip_and_push() {
     check_queue(Some(3), Full(1), |queue| {
         let caller = beside(queue, |queue| queue.take(FIRST));
         let worker = beside(queue, |queue| queue.pop());
-        let other = beside(queue, |queue| queue.push(2).is_ok());
+        let other = beside(queue, |queue| queue.push(2).is_some());
         let pushed = other.join().unwrap();
         let taken = [caller.join().unwrap(), worker.join().unwrap(), queue.pop()];
         assert_each_once(taken, pushed);
@@ -144,55 +128,72 @@ fn take_against_pop() {
 }
 
 /// The only task of a full queue is taken out, while a worker pops. The thread that took it out
-/// then finds space for another. Excludes: "full" although no older task is queued; more tasks than
-/// the capacity; a lost task. Preemptions: 3.
+/// then finds space for another. Excludes: more tasks than permits; a
+/// permit that is lost or given back twice; a lost task. Preemptions: 3.
 #[test]
 fn law01_a_dead_cell_at_the_head_is_space() {
     check_queue(Some(3), Full(1), |queue| {
         let worker = beside(queue, |queue| [queue.pop(), queue.pop()]);
         let back = queue.take(FIRST);
-        let pushed = push_until_full(queue, 2);
+        let pushed = queue.push(2);
         let [first, next] = worker.join().unwrap();
-        assert!(pushed.is_ok() || back.is_none(), "taken back: space");
-        assert_each_once([first, next, queue.pop(), back], pushed.is_ok());
+        assert_each_once([first, next, queue.pop(), back], pushed.is_some());
         assert!(queue.is_empty());
     });
 }
 
-/// Two threads push into a full queue with one or two dead cells. Excludes: space for more tasks
-/// than there are dead cells, or for fewer. All interleavings.
+/// The oldest task is taken out while a worker pops, and another task is behind it: the cell is dead at
+/// `head`, or just as `head` arrives there (Q1). Then the cell's permit is free, before any later pop.
+/// Excludes: a dead cell that neither thread passes; a permit given back twice. All interleavings.
 #[test]
-fn two_dead_cells_for_two() {
-    for dead in [1, 2] {
+fn a_dead_cell_gives_its_permit_once() {
+    for behind in [false, true] {
         check(None, move || {
-            let queue = Arc::new(Queue::new(dead));
-            for name in 0..dead {
-                let position = queue.push(name).unwrap();
-                assert!(queue.take(position).is_some());
-            }
-            let other = beside(&queue, |queue| push_until_full(queue, 3).is_ok());
-            let pushed = [push_until_full(&queue, 4).is_ok(), other.join().unwrap()];
-            assert_eq!(pushed.into_iter().filter(|it| *it).count(), dead);
-            assert!(queue.is_full());
-            let left: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
-            assert_eq!(left.len(), dead, "{left:?}");
-            assert!(left.iter().all(|name| *name > 2), "{left:?}");
+            let queue = Arc::new(Queue::new(2));
+            let positions = [1, 2].map(|name| queue.push(name).expect("empty"));
+            positions.map(|position| queue.store_again(position));
+            let taker = beside(&queue, move |queue| {
+                queue.take(positions[usize::from(behind)])
+            });
+            let popped = queue.pop();
+            let taken = taker.join().unwrap();
+            let out = [popped, taken].into_iter().flatten().count();
+            assert_eq!(
+                queue.space(),
+                out as u64,
+                "no permit stays with a dead cell"
+            );
+            let rest = queue.pop();
+            assert_each_once([popped, taken, rest], true);
             queue.assert_at_rest();
         });
     }
 }
 
-/// A push into a full queue skips the dead cell at `head`, while a worker pops that cell or the
-/// task behind it. Excludes: a `head` that moves twice or not at all; a task that is lost or popped
-/// before it was written. All interleavings.
+/// Two takers take two neighbors out. Excludes: a dead cell at `head` that neither passes, because
+/// each leaves it to the other (Q1); a permit given back twice. All interleavings.
 #[test]
-fn skip_by_push_against_skip_by_pop() {
+fn two_dead_cells() {
     check_queue(None, Full(2), |queue| {
-        assert_eq!(queue.take(FIRST), Some(1));
-        let worker = beside(queue, |queue| queue.pop());
-        push_until_full(queue, 3).expect("a dead cell at the head");
-        assert_eq!(worker.join().unwrap(), Some(2));
-        assert_eq!((queue.pop(), queue.pop()), (Some(3), None));
+        let second = queue.positions()[1];
+        [FIRST, second].map(|position| queue.store_again(position));
+        let first = beside(queue, |queue| queue.take(FIRST));
+        assert_eq!(queue.take(second), Some(2));
+        assert_eq!(first.join().unwrap(), Some(1));
+        assert!(queue.is_empty(), "both are passed");
+    });
+}
+
+/// A task is taken out while another thread pushes into its cell as soon as its permit is free.
+/// Excludes: a cell filled while it is still read (M1); a permit that is given back before `head` has
+/// passed the cell. All interleavings.
+#[test]
+fn the_permit_of_a_dead_cell_against_push() {
+    check_queue(None, Full(1), |queue| {
+        let taker = beside(queue, |queue| queue.take(FIRST));
+        let pushed = queue.push(2);
+        assert_eq!(taker.join().unwrap(), Some(1));
+        assert_eq!(queue.pop(), pushed.map(|_| 2));
     });
 }
 
@@ -205,7 +206,7 @@ fn space_is_seen() {
     for way in ways {
         check(None, move || {
             let queue = Arc::new(Queue::new(1));
-            assert_eq!(queue.push(1), Ok(FIRST));
+            assert_eq!(queue.push(1), Some(FIRST));
             queue.store_again(FIRST);
             let makes_space = |queue: &Queue| assert_eq!(way(queue), Some(1));
             let seen = one_sees_the_other(&queue, makes_space, |_| (), Queue::is_full);
@@ -214,23 +215,6 @@ fn space_is_seen() {
             queue.assert_at_rest();
         });
     }
-}
-
-/// A shutdown discards while a submission pushes into a full queue whose oldest cell is dead.
-/// Excludes: a task accepted after the shutdown has emptied the queue. All interleavings.
-#[test]
-fn close_against_push_past_a_dead_cell() {
-    check_queue(None, DeadHead, |queue| {
-        let submitter = beside(queue, |queue| push_until_full(queue, 2));
-        queue.close();
-        let drained = queue.pop();
-        assert_eq!(queue.pop(), None);
-        match submitter.join().unwrap() {
-            Ok(_) => assert_eq!(drained, Some(2)),
-            Err(why) => assert_eq!((why, drained), (NotPushed::Closed, None)),
-        }
-        assert_eq!(queue.pop(), None);
-    });
 }
 
 /// A group's cancel looks at every queued task, and holds the task's cell while it looks. The
@@ -273,94 +257,6 @@ fn two_looks() {
     });
 }
 
-/// A cancel looks through the queue while a push skips the dead cell where the look begins, and
-/// fills that cell again. Excludes: a cancel that takes the new task for an older one, or waits for
-/// it for ever. All interleavings.
-#[test]
-fn a_look_against_skip_and_push() {
-    check_queue(None, DeadHead, |queue| {
-        let group = beside(queue, |queue| queue.take_of_group(16));
-        push_until_full(queue, 2).expect("a dead cell at the head");
-        assert_eq!(group.join().unwrap(), None);
-        assert_eq!((queue.pop(), queue.pop()), (Some(2), None));
-    });
-}
-
-/// The last worker puts the queue to sleep while a task is pushed. Excludes: a task in a queue that
-/// sleeps; a worker that stays although nothing is queued. Both outcomes occur. All interleavings.
-#[test]
-fn sleep_against_push() {
-    static SEEN: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
-    check_queue(None, Empty(1), |queue| {
-        let worker = beside(queue, |queue| queue.sleep());
-        let pushed = queue.push(1);
-        let slept = worker.join().unwrap();
-        SEEN[usize::from(slept)].store(true, Ordering::Relaxed);
-        match pushed {
-            Ok(_) => assert_eq!((slept, queue.pop()), (false, Some(1))),
-            Err(why) => assert_eq!((slept, why), (true, NotPushed::Asleep)),
-        }
-        assert!(queue.is_empty());
-    });
-    assert_all_occur(&SEEN);
-}
-
-/// The last worker puts the queue to sleep while a task is pushed, just after the last task was
-/// taken out. The worker or the push has to skip its dead cell. Excludes: a queue that sleeps with
-/// a task in it. All interleavings.
-#[test]
-fn sleep_against_push_past_a_dead_cell() {
-    check_queue(None, DeadHead, |queue| {
-        let worker = beside(queue, |queue| (queue.pop(), queue.sleep()));
-        let pushed = push_until_full(queue, 2);
-        let (popped, slept) = worker.join().unwrap();
-        let left = queue.pop();
-        match pushed {
-            Ok(_) => {
-                assert_eq!(popped.or(left), Some(2));
-                assert!(!(slept && left.is_some()), "queued, and asleep");
-            }
-            Err(why) => assert_eq!((why, popped, slept), (NotPushed::Asleep, None, true)),
-        }
-    });
-}
-
-/// A thread that starts a worker wakes the queue while a second submitter pushes. Excludes: a push
-/// that is lost as the flag changes; a push that is refused after that. All interleavings.
-#[test]
-fn wake_against_push() {
-    check(None, || {
-        let queue = Arc::new(Queue::asleep(2));
-        let spawner = beside(&queue, |queue| {
-            queue.wake();
-            queue.push(1).expect("awake");
-        });
-        let pushed = queue.push(2);
-        assert!(pushed.is_ok() || pushed == Err(NotPushed::Asleep));
-        spawner.join().unwrap();
-        assert_each_once([queue.pop(), queue.pop()], pushed.is_ok());
-        assert_eq!(queue.pushed(), 1 + u64::from(pushed.is_ok()));
-        queue.assert_at_rest();
-    });
-}
-
-/// A shutdown closes the queue while the last worker puts it to sleep, or a new worker wakes it.
-/// Excludes: one flag that is lost as the other changes. All interleavings.
-#[test]
-fn close_against_sleep_and_wake() {
-    check_queue(None, Empty(1), |queue| {
-        let worker = beside(queue, |queue| {
-            assert!(queue.sleep(), "nobody pushes");
-            queue.wake();
-        });
-        queue.close();
-        assert_eq!(queue.push(1), Err(NotPushed::Closed));
-        worker.join().unwrap();
-        assert_eq!(queue.push(1), Err(NotPushed::Closed));
-        assert!(queue.sleep() && queue.is_empty());
-    });
-}
-
 /// A worker tries once to pop while a task is pushed. Excludes: a try that waits for a push that is
 /// half done; it must say `InProgress` instead. Each of the three answers occurs. All
 /// interleavings.
@@ -379,21 +275,6 @@ fn try_pop_against_push() {
         assert_eq!(queue.pop(), (answer < 2).then_some(1));
     });
     assert_all_occur(&SEEN);
-}
-
-/// A worker whose task has ended looks at the queue once while a task is pushed. Excludes: a task
-/// taken before it was written; a task taken and left in the queue. All interleavings.
-#[test]
-fn try_pop_ready_against_push() {
-    check_queue(None, Empty(2), |queue| {
-        queue.push(1).unwrap();
-        let looks = |queue: &Arc<Queue>| [queue.try_pop_ready(), queue.try_pop_ready()];
-        let worker = beside(queue, looks);
-        queue.push(2).expect("space for two");
-        let [first, second] = worker.join().unwrap();
-        assert_eq!(first, Some(1));
-        assert_eq!(queue.pop(), if second.is_some() { None } else { Some(2) });
-    });
 }
 
 /// A worker tries once to pop while a caller takes the oldest task back, with another task behind.

@@ -113,37 +113,96 @@ fn revoke_against_start() {
     });
 }
 
-/// A worker ends its start hook while a caller takes its task back. Excludes: a worker that uses a
-/// slot that the caller still holds; a worker that stays in `Starting`, or does not learn that it
-/// should look at the queue; a task that ran and came back, or neither. All interleavings.
+/// A new worker ends its start hook while a caller takes its task back. Excludes: a worker that uses
+/// a slot that the caller still holds; a worker that does not learn that it should look at the queue; a
+/// task that ran and came back, or neither. All interleavings.
 #[test]
 fn revoke_against_end_of_start_hook() {
     check(None, || {
-        let slot = Arc::new(Slot::in_start_hook());
+        let slot = Arc::new(Slot::new_worker());
         let generation = slot.hand_first(1, true);
         let caller = beside(&slot, move |slot| {
             let task = slot.revoke(generation)?;
-            // The worker stays in `Starting` as long as the caller holds the slot.
-            let was_starting = slot.is_starting();
-            slot.search_first();
-            Some((task, was_starting))
+            assert!(slot.leave_revoked(), "a start hook is no call");
+            Some(task)
         });
-        assert!(slot.is_starting() && slot.is_busy(), "in its start hook");
-        let searches = loop {
-            match slot.has_started() {
-                Some(searches) => break searches,
-                None => loom::thread::yield_now(),
-            }
-        };
-        assert!(!slot.is_starting());
         let told = slot.wait();
-        let revoked = caller.join().unwrap();
-        match told {
-            Told::Run(task) => assert_eq!((task, revoked, searches), (1, None, false)),
-            Told::Search => assert_eq!(revoked, Some((1, searches)), "counted by one of the two"),
-            Told::Retire => panic!("nobody said so"),
+        match caller.join().unwrap() {
+            Some(task) => assert_eq!((task, told), (1, Told::Search)),
+            None => assert_eq!(told, Told::Run(1)),
         }
         goes_idle(&slot);
+    });
+}
+
+/// An idle worker begins to call user code while a submission claims it by affinity. Excludes: a task
+/// that is lost, or that the worker starts during the call; a worker that goes to the queue with a
+/// task in its mailbox. All interleavings.
+#[test]
+fn calling_against_claim() {
+    check_idle(None, |slot| {
+        let submitter = beside(slot, |slot| give(slot, slot.claim_last_used(), 7));
+        let calls_without_task = slot.begin_calling();
+        let searches = slot.end_calling();
+        let handed = submitter.join().unwrap();
+        assert!(calls_without_task || !searches, "it had a task");
+        assert!(handed || searches, "there was none");
+        if searches {
+            slot.publish_idle();
+        }
+        if handed {
+            assert_eq!(slot.wait(), Told::Run(7));
+            slot.publish_idle();
+        }
+        assert_idle(slot);
+    });
+}
+
+/// A worker ends its call of user code while a submission claims it by affinity and hands it a task, and
+/// perhaps takes it back. Excludes: a task that ran and came back, or neither; a worker that stays
+/// `Calling`, or sleeps past the order; two orders. All interleavings.
+#[test]
+fn end_of_calling_against_claim_and_revoke() {
+    for takes_back in [false, true] {
+        check_idle(None, move |slot| {
+            assert!(slot.begin_calling());
+            let caller = beside(slot, move |slot| {
+                let held = slot.claim_last_used()?;
+                let generation = slot.hand_over(held, 7, takes_back);
+                let back = takes_back.then(|| slot.revoke(generation)).flatten();
+                let sent = back.is_some() && slot.leave_revoked();
+                Some((back, sent))
+            });
+            let searches = slot.end_calling();
+            let told = if searches { None } else { Some(slot.wait()) };
+            match caller.join().unwrap() {
+                // The worker had ended its call.
+                None => assert!(searches),
+                Some((None, _)) => {
+                    // A worker that had ended its call was claimed after that.
+                    assert_eq!(told, Some(Told::Run(7)));
+                }
+                Some((Some(back), sent)) => {
+                    assert_eq!(back, 7);
+                    assert_eq!(sent, !searches);
+                    assert_eq!(told, sent.then_some(Told::Search));
+                }
+            }
+            goes_idle(slot);
+        });
+    }
+}
+
+/// A worker is told to end while it begins to call user code. Excludes: an order that is lost: the
+/// worker must know that it was counted as ending. All interleavings.
+#[test]
+fn calling_against_retire() {
+    check_idle(None, |slot| {
+        let closer = beside(slot, |slot| slot.retire(false));
+        assert!(slot.begin_calling());
+        assert!(slot.end_calling(), "none hands a task over");
+        closer.join().unwrap();
+        goes_idle(slot);
     });
 }
 
@@ -298,29 +357,23 @@ fn self_claim_against_claim() {
     });
 }
 
-/// A worker goes from `Busy` to `Searching`, ends by itself, and another is started on its slot, with
-/// or without a start hook, while a submission drops the old listing. Excludes: a listing that comes
-/// back; a state or a flag that is lost; a worker that never lists itself again. All interleavings.
+/// A worker goes from `Busy` to `Searching`, ends by itself, and another is started on its slot, while
+/// a submission drops the old listing. Excludes: a listing that comes back; a state or a flag that is
+/// lost; a worker that never lists itself again. All interleavings.
 #[test]
 fn dropped_listing_against_own_end() {
-    for has_hook in [false, true] {
-        check_idle(None, move |slot| {
-            runs(slot, slot.claim_last_used().expect("idle"));
-            let popper = beside(slot, |slot| assert!(slot.claim_ready().is_none(), "busy"));
-            slot.search_after_task();
-            slot.retire_self();
-            slot.vacate();
-            assert!(slot.is_free());
-            slot.start_again(has_hook);
-            slot.search_first();
-            while has_hook && slot.has_started().is_none() {
-                loom::thread::yield_now();
-            }
-            popper.join().unwrap();
-            assert!(!slot.is_starting());
-            goes_idle(slot);
-        });
-    }
+    check_idle(None, |slot| {
+        runs(slot, slot.claim_last_used().expect("idle"));
+        let popper = beside(slot, |slot| assert!(slot.claim_ready().is_none(), "busy"));
+        slot.search_after_task();
+        slot.retire_self();
+        slot.vacate();
+        assert!(slot.is_free());
+        slot.start_again();
+        slot.search_first();
+        popper.join().unwrap();
+        goes_idle(slot);
+    });
 }
 
 /// A thread that lowers the limit or closes the pool tells an idle worker to end, while the worker

@@ -178,8 +178,8 @@ fn cancel_against_a_member_in_line() {
 
 /// Cancels a group while one of its submissions waits and space is made, in the queue or by a
 /// worker. The submission is refused as `Cancelled`; or its task is accepted, and is then discarded
-/// or runs once. If the task starts after the cancel has returned, it sees `is_cancelled()`.
-/// Excludes: a task that stays queued; a task that stays pending for ever. Preemptions: 2.
+/// or runs once. Its worker may have asked before the cancel, and call the closure after it: then the
+/// task sees `is_cancelled()`. Excludes: a task that stays queued; a task that stays pending for ever. Preemptions: 2.
 #[test]
 fn cancel_against_acceptance() {
     for queue_capacity in [0, 1] {
@@ -208,7 +208,9 @@ fn cancel_against_acceptance() {
             let accepted = usize::from(member.join().unwrap());
             group.wait();
             assert_eq!(group.completed() + group.discarded(), accepted);
-            assert_eq!((ran.times(), ran.alive()), (group.completed(), 0));
+            assert_eq!(ran.times(), group.completed());
+            // The captures of a discarded task may be dropped after its group has been told.
+            assert!(ran.alive() <= group.discarded());
         });
     }
 }

@@ -78,6 +78,15 @@ impl Adds {
         self.deadline != Duration::MAX
     }
 
+    /// Returns `true` if a submission may wait for space.
+    fn may_wait(&self, bench: &Bench) -> bool {
+        match self.when_full {
+            None => bench.blocks,
+            Some(WhenFull::BlockFor(limit)) => !limit.is_zero(),
+            Some(policy) => policy == WhenFull::Block,
+        }
+    }
+
     /// Returns `true` if a submission waits for space without a limit.
     fn blocks(&self, bench: &Bench) -> bool {
         let policy = self.when_full.map(|policy| policy == WhenFull::Block);
@@ -138,6 +147,14 @@ impl Own {
     }
 }
 
+/// Returns `true` if a submission may be refused for this reason while it waits in line.
+fn is_rare(why: &Refusal) -> bool {
+    matches!(
+        why,
+        Refusal::Closed | Refusal::Cancelled | Refusal::SpawnFailed(_)
+    )
+}
+
 impl Bench {
     // ---- tasks --------------------------------------------------------------------
 
@@ -179,6 +196,12 @@ impl Bench {
 
     // ---- calls --------------------------------------------------------------------
 
+    /// Records that a submission other than a call got its closure back.
+    pub(crate) fn has_refused(&self, number: usize, why: &Refusal) {
+        self.books.book().back += u64::from(is_rare(why));
+        self.books.fate(number, Fate::Back);
+    }
+
     /// Submits a closure, which carries the ticket `number`, by a call of `serve`.
     pub(crate) fn submit<F, T>(
         &self,
@@ -192,7 +215,8 @@ impl Bench {
         let call = self.enter();
         let judged = model::judge::Call::begin(&self.pool);
         let answer = serve(closure);
-        let most = self.leave(call).saturating_add(judged.taken_otherwise());
+        let most = self.leave(call);
+        let others_waited = judged.others_waited(adds.may_wait(self));
         drop(judged);
         let refused = match answer {
             Ok(value) => {
@@ -204,7 +228,8 @@ impl Bench {
         let passed = ticks(model::ticks() - began);
         // Past its deadline a submission does not wait: it is refused as saturated.
         if passed < adds.deadline {
-            self.judge(refused.reason(), most, on_worker, adds.blocks(self));
+            let blocks = adds.blocks(self);
+            self.judge(refused.reason(), most, others_waited, on_worker, blocks);
         }
         if let (Some(WhenFull::BlockFor(limit)), Refusal::Saturated, false) =
             (adds.when_full, refused.reason(), on_worker)
@@ -212,7 +237,7 @@ impl Bench {
             let limit = limit.min(adds.deadline);
             assert!(passed >= limit, "{passed:?} of {limit:?}");
         }
-        self.books.fate(number, Fate::Back);
+        self.has_refused(number, refused.reason());
         let (closure, why) = refused.into_parts();
         drop(closure);
         Err(why)
@@ -258,7 +283,7 @@ impl Bench {
         let answer = submitter.do_with_deadline(closure, limit);
         self.books.book().may_expire -= may_expire;
         let most = call.map_or(0, |call| self.leave(call));
-        let most = most.saturating_add(judged.taken_otherwise());
+        let others_waited = judged.others_waited(adds.may_wait(self));
         drop(judged);
         let known = self.books.book().tickets[number];
         let error = match answer {
@@ -278,8 +303,9 @@ impl Bench {
         }
         let fate = match &error {
             DeadlineError::Refused(refused) => {
-                self.judge(refused.reason(), most, on_worker, adds.blocks(self));
-                self.books.book().closed += u64::from(refused.is_closed());
+                let blocks = adds.blocks(self);
+                self.judge(refused.reason(), most, others_waited, on_worker, blocks);
+                self.books.book().calls_back += u64::from(is_rare(refused.reason()));
                 Fate::Back
             }
             DeadlineError::Expired(_) => {

@@ -18,9 +18,11 @@ pub(crate) struct Book {
     pub(crate) undropped: usize,
     /// Set while a thread waits until every closure is dropped.
     awaited: bool,
-    /// Calls of `do_with_deadline` that ended with `Closed`: the pool was closed, or a shutdown
-    /// discarded the task.
-    pub(crate) closed: u64,
+    /// Calls of `do_with_deadline` that ended with `Closed`, `Cancelled` or `SpawnFailed`: they were
+    /// refused, or their tasks were discarded.
+    pub(crate) calls_back: u64,
+    /// Other submissions that were refused for one of these reasons.
+    pub(crate) back: u64,
     pub(crate) timed_out: u64,
     /// Calls with a deadline that have not returned yet.
     pub(crate) may_expire: u64,

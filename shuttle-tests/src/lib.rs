@@ -18,9 +18,13 @@ mod look;
 #[cfg(lazypool_shuttle)]
 mod run;
 #[cfg(lazypool_shuttle)]
+mod stops;
+#[cfg(lazypool_shuttle)]
 mod team;
 #[cfg(lazypool_shuttle)]
 mod waits;
 
 #[cfg(lazypool_shuttle)]
-pub use {bench::*, calls::*, ledger::Ledger, ledger::Ticket, run::*, team::Team, waits::*};
+pub use {
+    bench::*, calls::*, ledger::Ledger, ledger::Ticket, run::*, stops::*, team::Team, waits::*,
+};

@@ -1,6 +1,7 @@
 //! A group, whose figures must add up, and whose limit must hold.
 
-use crate::{Adds, Bench, Dice, Threads, Ticket};
+use crate::{Adds, Bench, Dice, Held, Threads, Ticket};
+use lazypool::model::judge::permits_of_group;
 use lazypool::model::{judge_by, peek, JoinHandle};
 use lazypool::{Group, Refusal};
 use std::ops::RangeInclusive;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A group. For each call under way it records the greatest number of pending tasks.
+/// A group. For each call under way it records the greatest number of pending tasks and other calls.
 #[derive(Debug)]
 pub struct Team {
     /// The group. Calls that should be counted are made by the team's own functions.
@@ -47,18 +48,25 @@ impl Team {
         Self::with(group, adds, usize::MAX, is_doomed)
     }
 
-    /// Returns a new group with a limit. From now on its pending tasks are counted before each
-    /// step.
+    /// Returns a new group with a limit. From now on its permits and its pending tasks are counted
+    /// before each step. Tasks that wait for space are pending, too. A call that is under way may have
+    /// taken a permit for a task that is not pending yet.
     pub fn limited(bench: &Bench, limit: usize) -> Arc<Self> {
         let group = bench.pool.limited_group(limit);
         let it = Self::with(group, Adds::NOTHING, limit, false);
         let seen = Arc::downgrade(&it);
         judge_by(Box::new(move || {
             let Some(it) = seen.upgrade() else { return };
-            if let Some(pending) = peek(|| it.group.pending()) {
-                assert!(pending <= it.limit, "{pending} of {} are pending", it.limit);
-                for (_, most) in it.calls.lock().expect("no panic").iter_mut() {
-                    *most = pending.max(*most);
+            let seen = peek(|| (permits_of_group(&it.group), it.group.pending()));
+            if let Some((permits, pending)) = seen {
+                let mut calls = it.calls.lock().expect("no panic");
+                let (limit, under_way) = (it.limit, calls.len());
+                assert!(
+                    permits <= limit && permits <= pending + under_way,
+                    "{permits} permits of {limit}, {pending} pending, {under_way} calls"
+                );
+                for (_, most) in calls.iter_mut() {
+                    *most = (pending + under_way - 1).max(*most);
                 }
             }
         }));
@@ -66,7 +74,7 @@ impl Team {
     }
 
     /// Makes a call that submits to the group. Asserts that the group was full only if at one
-    /// moment of the call as many tasks were pending as the limit allows.
+    /// moment of the call as many other tasks were pending, or about to be, as the limit allows.
     pub(crate) fn during<R>(
         &self,
         call: impl FnOnce() -> R,
@@ -103,6 +111,17 @@ impl Team {
     /// Serves a task that does `work`.
     pub fn serve(&self, bench: &Bench, work: impl FnOnce() + Send + 'static) {
         self.serve_task(bench, bench.task(work));
+    }
+
+    /// Submits a task that does `work` and returns its handle.
+    pub fn handle(
+        &self,
+        bench: &Bench,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<Held, Refusal> {
+        let submit = || bench.handle(self.group.awaitable(), self.adds, work);
+        let held = self.during(submit, |served| served.as_ref().err());
+        held.inspect(|_| self.count())
     }
 
     /// Serves a task of any kind.

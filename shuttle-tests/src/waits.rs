@@ -46,7 +46,7 @@ impl Meeting {
     }
 
     /// Waits until all have arrived.
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let mut missing = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
         while *missing > 0 {
             missing = (self.all.wait(missing)).unwrap_or_else(PoisonError::into_inner);
@@ -151,6 +151,20 @@ impl Bench {
     }
 }
 
+impl InLine {
+    /// Polls the future, so that it stores the waker. Returns `None` if it has its answer.
+    pub fn register(mut self, waker: &Waker) -> Option<Self> {
+        match Pin::new(&mut self).poll(&mut Context::from_waker(waker)) {
+            Poll::Pending => Some(self),
+            Poll::Ready(answer) => {
+                let bench = Arc::clone(&self.bench);
+                bench.cancelling(|| drop(answer));
+                None
+            }
+        }
+    }
+}
+
 impl Future for InLine {
     type Output = Result<Held, Refusal>;
 
@@ -168,8 +182,8 @@ impl Future for InLine {
             }
             Err(refused) => {
                 let why = refused.reason();
-                self.bench.judge(why, most, self.on_worker, true);
-                self.bench.books.fate(self.number, Fate::Back);
+                self.bench.judge(why, most, false, self.on_worker, true);
+                self.bench.has_refused(self.number, why);
                 let (closure, why) = refused.into_parts();
                 drop(closure);
                 Err(why)
@@ -225,6 +239,30 @@ pub fn await_space(
 }
 
 impl Held {
+    /// Waits for the value of a task that does not panic and is not discarded.
+    pub fn join(self) {
+        let Self(handle, number) = self;
+        let value = handle.join().expect("it runs, and does not panic");
+        assert_eq!(value.number, number);
+    }
+
+    /// Polls the handle, so that it stores the waker. Returns `None` if the task has ended.
+    pub fn register(mut self, waker: &Waker) -> Option<Self> {
+        let polled = Pin::new(&mut self.0).poll(&mut Context::from_waker(waker));
+        polled.is_pending().then_some(self)
+    }
+
+    /// Drops, detaches or cancels the handle, as the dice choose, and does not wait for it.
+    pub fn leave(self, bench: &Bench, dice: &mut Dice) {
+        let Self(handle, _) = self;
+        dice.pause(20);
+        match dice.below(3) {
+            0 => bench.cancelling(|| drop(handle)),
+            1 => bench.cancelling(|| handle.cancel()),
+            _ => handle.detach(),
+        }
+    }
+
     /// Joins, awaits, cancels, detaches or drops the handle, as the dice choose. Asserts that the
     /// outcome is what the ledger says of the task.
     pub fn end(self, bench: &Bench, dice: &mut Dice) {

@@ -30,6 +30,30 @@ fn act(bench: &Arc<Bench>, team: &Team, dice: &mut Dice) {
     }
 }
 
+/// A task whose handle has the value is no longer pending in its group: tasks of a group of one that
+/// are submitted back to back are never refused. Laws 1 and 21.
+#[test]
+fn back_to_back_in_a_group() {
+    explore("back_to_back_in_a_group", |dice| {
+        let workers = dice.between(1, 3);
+        // There is space for all tasks.
+        let bench = Bench::new(false, workers, 8, |b| b);
+        let team = Team::limited(&bench, 1);
+        let its = Arc::clone(&team);
+        let mut all = bench.crowd(dice, 1..=1, 1..=1, move |bench, dice| {
+            for _ in 0..4 {
+                let held = its.handle(bench, step).expect("nothing is pending");
+                held.join();
+                dice.pause(2);
+            }
+        });
+        all.extend(bench.crowd(dice, 0..=2, 1..=2, |bench, _| {
+            bench.serve_small().expect("space");
+        }));
+        bench.end(all, Some(&team));
+    });
+}
+
 /// Several threads use handles, with and without a group that may be cancelled, beside other calls,
 /// a changing limit and perhaps a shutdown. Laws 2, 9, 21.
 #[test]

@@ -23,7 +23,8 @@ impl Shared {
 }
 
 /// Captured by a task. If the task is discarded, the drop of the capture waits for another task, or
-/// discards more.
+/// discards more. On the worker, which drops the capture of a task whose group was cancelled, it does
+/// not wait: the other task may need that worker.
 struct Capture {
     shared: Arc<Shared>,
     dice: Dice,
@@ -42,6 +43,7 @@ impl Drop for Capture {
         let (shared, dice) = (&self.shared, &mut self.dice);
         match dice.below(8) {
             _ if self.has_run => {}
+            0..3 if lazypool::task::slot().is_some() => {}
             0..3 => shared.end(self.other, dice),
             3 => shared.team.cancel(&shared.bench, dice),
             4 => shared.team.wait_for(ticks(3)),

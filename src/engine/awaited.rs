@@ -14,11 +14,12 @@ use super::request::{Extras, Location};
 use crate::error::{Panic, Refused, TaskError};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Owner};
+use crate::parts::members::Owner;
 use crate::sync::Arc;
 use crate::work::context::Ctx;
-use crate::work::job::{End, Job, NeverRan, Release};
+use crate::work::job::{End, Job, NeverRan, Release, TaskEnd};
 use crate::work::options::Options;
+use crate::work::owed::Owed;
 use std::task::Waker;
 
 pub(crate) type Outcome<R> = Result<R, TaskError>;
@@ -45,9 +46,12 @@ unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSi
         }
         // SAFETY: the decision was started above, and no caller's node is passed.
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.node().is_gone()) };
-        end(Ended::ran(panicked));
+        end(TaskEnd::ran(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
-        ctx.defer_wake(self.end(outcome).release());
+        let remains = self.end(outcome).release();
+        if !remains.is_empty() {
+            ctx.owe(|owed| owed.calls().finish(remains));
+        }
     }
 
     fn discard(mut self, why: NeverRan) -> Release {
@@ -112,6 +116,11 @@ impl<R> Ticket<R> {
 
     /// Takes the outcome, which must be there.
     pub(crate) fn take(&mut self) -> Outcome<R> {
+        // The worker is probably idle or calls this handle's waker. It is this thread's last worker
+        // now, so a sequential caller uses one worker, even if it awaits on several threads.
+        if let Some(slot) = self.side.node().worker_slot() {
+            self.core.set_affinity(slot, 0);
+        }
         (self.side.take()).expect("a `Handle` has no second outcome: it was ready before")
     }
 
@@ -122,8 +131,12 @@ impl<R> Ticket<R> {
         let Some(location) = self.location.filter(|_| !node.has_outcome()) else {
             return;
         };
-        if let Some(task) = core.withdraw(location, Core::count_unrun) {
-            return core.discard(vec![task], || TaskError::Cancelled);
+        let mut owed = Owed::default();
+        if let Some(task) =
+            core.withdraw(location, |core, task| _ = core.count_unrun(task), &mut owed)
+        {
+            core.discard([task], || TaskError::Cancelled, &mut owed);
+            return core.pay(&mut owed);
         }
         if let Some(slot) = node.cancel() {
             let decision = &core.slots[slot].record.decision;

@@ -2,13 +2,14 @@
 
 use crate::parts::backoff::{cores, Rarely};
 use crate::parts::completion::WaitNode;
+use crate::parts::gate::Gate;
 use crate::parts::in_flight::InFlight;
-use crate::parts::line::Line;
+use crate::parts::line::Lines;
 use crate::parts::queue::Queue;
 use crate::parts::ring::Ring;
 use crate::parts::slot::Slot;
 use crate::stats::WhenFull;
-use crate::sync::{thread_local, AtomicBool, AtomicU64, Condvar, Instant, Mutex};
+use crate::sync::{thread_local, AtomicBool, AtomicU64, Condvar, Instant, Mutex, Ordering};
 use crate::work::env::Env;
 use crate::work::job::Task;
 use crate::work::record::Record;
@@ -44,32 +45,34 @@ pub(crate) struct Registry {
     pub(crate) starting: usize,
     /// The number of `live` workers that have been told to end or have found that they must.
     pub(crate) retiring: usize,
-    pub(crate) spawned: u64,
-    pub(crate) peak: usize,
+    /// The slots that threads have left which still run their stop hook.
+    pub(crate) stopping: Vec<usize>,
     /// The limit: how many workers there may be, from 1 to `max_workers`.
     pub(crate) limit: usize,
     /// Slots that are kept out of the free ring because of the limit. There are `max_workers -
     /// limit` of them, or fewer while too many workers live. When a surplus worker ends, its slot
     /// is added.
     pub(crate) withheld: Vec<usize>,
-    /// The entries of the workers that exist, indexed by slot. The vector ends at the highest slot
+    /// The threads of the workers that exist, indexed by slot. The vector ends at the highest slot
     /// ever used.
-    pub(crate) workers: Vec<Option<WorkerEntry>>,
+    pub(crate) workers: Vec<Option<Thread>>,
+    /// The slots whose workers have been reported as stragglers. Each worker is reported once.
+    pub(crate) reported: Vec<usize>,
     /// Slots of idle workers that a sweep took from the ready ring, each with the time of that
     /// sweep. The slot added last is at the back. An entry may be stale, because a worker leaves
     /// its entry here if it claims itself or is told to end.
     pub(crate) bench: VecDeque<(usize, Instant)>,
 }
 
-/// A worker's entry in the registry.
-#[derive(Debug)]
-pub(crate) struct WorkerEntry {
-    pub(crate) thread: Thread,
-    /// The number of tasks that had been run on the slot before this worker started.
-    pub(crate) tasks_before: u64,
-    /// Set by the shutdown that tells subscribers that this worker has not ended by the shutdown's
-    /// timeout. So each worker is reported only once.
-    pub(crate) is_told: bool,
+/// How many workers there are and were. The registry's lock guards the changes. They are read without
+/// it, so that no submission ever waits for a thread that reads figures.
+#[derive(Debug, Default)]
+pub(crate) struct Headcount {
+    pub(crate) live: AtomicU64,
+    pub(crate) spawned: AtomicU64,
+    pub(crate) peak: AtomicU64,
+    /// The slots below this number have been used. The others are as new.
+    pub(crate) used: AtomicU64,
 }
 
 /// The shared state of a pool. The fields are grouped by the threads that read and write them. No
@@ -78,7 +81,7 @@ pub(crate) struct WorkerEntry {
 /// | fields | read by | written by |
 /// |---|---|---|
 /// | `env` to `ages` | every submission and worker | only a close or a change of the limit |
-/// | `queue`, `ready`, `free`, `in_flight`, `line` | every submission and worker | every submission and worker; each moving word has a line of its own |
+/// | `gate`, `queue`, `ready`, `free`, `in_flight`, `line` | every submission and worker | every submission and worker; each moving word has a line of its own |
 /// | `benched` | submissions | sweeps, and claims from the bench |
 /// | `sweep_at` | workers about to sleep | sweeps |
 /// | `counts` | `stats` | refusals, whose counts are spread over several lines; rare events |
@@ -96,11 +99,14 @@ pub(crate) struct Core {
     /// When the queued tasks were submitted. `None` unless the pool tracks ages and has a queue.
     pub(super) ages: Option<Ages>,
 
-    pub(crate) queue: Option<Queue<Task>>,
+    pub(crate) gate: Gate,
+    /// Has a cell for each permit of the gate. In a pool whose `queue_capacity` is zero, a task lies
+    /// here only for the moment in which the worker that takes it is between two steps.
+    pub(crate) queue: Queue<Task>,
     pub(crate) ready: Ring,
     pub(crate) free: Ring,
     pub(crate) in_flight: InFlight,
-    pub(crate) line: Line<Wanted, Answer>,
+    pub(crate) line: Lines<Wanted, Answer>,
 
     /// The length of `Registry::bench`. While a sweep or a claim changes the bench, an upper bound
     /// of that length.
@@ -110,6 +116,7 @@ pub(crate) struct Core {
     pub(crate) sweep_at: CachePadded<AtomicU64>,
     pub(crate) counts: RareCounts,
 
+    pub(crate) headcount: CachePadded<Headcount>,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) ended: EndedThreads,
     /// Locked by a shutdown while it joins threads.
@@ -132,22 +139,24 @@ thread_local! {
 impl Core {
     pub(crate) fn new(env: Env, settings: Settings) -> Self {
         let max = settings.max_workers;
-        let queue = (settings.queue_capacity > 0).then(|| Queue::new(settings.queue_capacity));
-        let tracked = queue.as_ref().filter(|_| settings.track_ages);
+        let permits = max + settings.queue_capacity;
+        let queue = Queue::new(permits);
         Self {
             env,
-            ages: tracked.map(Ages::new),
+            ages: settings.track_ages.then(|| Ages::new(&queue)),
             slots: (0..max).map(|_| Slot::new(Record::new())).collect(),
+            gate: Gate::new_asleep(permits),
             queue,
             parallel: cores() > 1,
             blocks: settings.when_full.blocks(),
             ready: Ring::new(max, 0),
             free: Ring::new(max, max),
             in_flight: InFlight::default(),
-            line: Line::new(),
+            line: Lines::new(),
             benched: CachePadded::new(AtomicU64::new(0)),
             sweep_at: CachePadded::new(AtomicU64::new(0)),
             counts: RareCounts::default(),
+            headcount: CachePadded::default(),
             registry: Mutex::new(Registry {
                 limit: max,
                 ..Registry::default()
@@ -160,10 +169,18 @@ impl Core {
         }
     }
 
-    /// Returns `true` if the pool has no queue, or nothing is queued.
+    /// Returns the slots that have ever had a worker. A slot that gets its first one meanwhile may be
+    /// missing.
+    pub(crate) fn used_slots(&self) -> &[Slot<Task, Record>] {
+        // ORDERING: P3: read after a cancel has set its flag. L1: read before the slots.
+        let used = self.headcount.used.load(Ordering::SeqCst);
+        &self.slots[..used as usize]
+    }
+
+    /// Returns `true` if the pool was built with a queue.
     #[inline]
-    pub(crate) fn nothing_queued(&self) -> bool {
-        self.queue.as_ref().is_none_or(Queue::is_empty)
+    pub(crate) fn has_queue(&self) -> bool {
+        self.settings.queue_capacity > 0
     }
 
     // ---- last-worker affinity ---------------------------------------------------
@@ -218,10 +235,9 @@ impl Core {
     /// call it after all threads have ended.
     pub(crate) fn assert_at_rest(&self) {
         self.in_flight.assert_at_rest();
-        assert_eq!(self.line.waiting(), 0, "waiting");
-        if let Some(queue) = &self.queue {
-            queue.assert_at_rest();
-        }
+        self.gate.assert_at_rest();
+        self.line.assert_at_rest();
+        self.queue.assert_at_rest();
         let registry = crate::sync::lock(&self.registry);
         let figures = (registry.live, registry.starting, registry.retiring);
         assert_eq!(figures, (0, 0, 0), "workers");
@@ -272,7 +288,7 @@ mod tests {
             $(const_assert_eq!(offset_of!($type, $field) % LINE, 0);)+
         };
     }
-    begin_a_line!(Core: env queue ready free in_flight line benched sweep_at counts registry);
+    begin_a_line!(Core: env gate queue ready free in_flight line benched sweep_at counts headcount registry);
 
     #[test]
     fn no_word_that_all_read_has_a_neighbor_that_is_written() {
@@ -281,10 +297,11 @@ mod tests {
         // line.
         let whole = [
             size_of::<Env>(),
+            size_of::<Gate>(),
             size_of::<Queue<Task>>(),
             size_of::<Ring>(),
             size_of::<InFlight>(),
-            size_of::<Line<Wanted, Answer>>(),
+            size_of::<Lines<Wanted, Answer>>(),
             size_of::<RareCounts>(),
             size_of::<Slot<Task, Record>>(),
         ];

@@ -4,29 +4,55 @@ use super::core::Core;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use super::submit::submit_with;
 use crate::error::{Refusal, TaskError};
+use crate::parts::gate::{Freed, Permit};
 use crate::parts::members::{Members, Owner, Pending};
 use crate::sync::Arc;
 use crate::work::job::Job;
+use crate::work::owed::Owed;
+
+/// A task that has entered its group.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    pub(crate) pending: Option<Pending>,
+    /// The task's permit, if the group has a limit and a permit was free.
+    pub(crate) permit: Option<Permit>,
+    /// Set if the submission has to wait for a permit of the group.
+    pub(crate) waits: bool,
+}
+
+impl Entered {
+    /// Adds the permit, or the need of one, to the options of the submission.
+    pub(crate) fn add_to<'a>(
+        self,
+        members: Option<&'a Owner>,
+        options: SubmitOptions<'a>,
+    ) -> (Option<Pending>, SubmitOptions<'a>) {
+        options.of_group.set(self.permit);
+        let options = SubmitOptions {
+            members: members.map(|members| &**members),
+            waits_for_group: self.waits,
+            ..options
+        };
+        (self.pending, options)
+    }
+}
 
 /// Submits a job as a member of a group, if one is given. A refused job comes back with the reason.
+#[inline]
 pub(crate) fn submit_member<J: Job>(
     core: &Arc<Core>,
     members: Option<&Owner>,
     job: J,
     extras: &Extras,
 ) -> Result<Location, (J, Refusal)> {
-    let options = SubmitOptions {
-        members: members.map(|members| &**members),
-        ..extras.plain()
+    let options = extras.plain();
+    let entered = match core.enter(members, &options) {
+        Ok(entered) => entered,
+        Err(why) => return Err((job, why.into_refusal())),
     };
-    let pending = match core.enter(members) {
-        Ok(pending) => pending,
-        Err(why) => return Err((job, why)),
-    };
+    let (pending, options) = entered.add_to(members, options);
     let location = submit_with(core, pending, job, options)?;
-    if let Some(members) = members {
-        core.member_accepted(members, location);
-    }
+    core.note_member(members, location);
     Ok(location)
 }
 
@@ -35,68 +61,117 @@ impl Core {
     /// child, refuses the task before any lock is taken, because a thread that does not exist in
     /// the child may hold the lock.
     #[inline]
-    pub(crate) fn enter(&self, members: Option<&Owner>) -> Result<Option<Pending>, Refusal> {
-        if self.env.is_forked() {
-            return Err(self.refuse_member(members));
+    pub(crate) fn enter(
+        &self,
+        members: Option<&Owner>,
+        options: &SubmitOptions<'_>,
+    ) -> Result<Entered, SubmitError> {
+        let mut entered = Entered {
+            pending: None,
+            permit: None,
+            waits: false,
+        };
+        let Some(members) = members else {
+            return Ok(entered);
+        };
+        if let Some(gate) = members.gate() {
+            match gate.take() {
+                Ok((permit, _)) => entered.permit = Some(permit),
+                Err(_) => {
+                    self.may_wait_for_group(members, options)?;
+                    entered.waits = true;
+                }
+            }
         }
-        let enter = |it: &Owner| it.enter().ok_or_else(|| self.refuse_member(Some(it)));
-        members.map(enter).transpose()
+        entered.pending = Some(members.enter());
+        Ok(entered)
     }
 
-    /// Counts the refusal of a submission that could not enter its group, and returns the reason.
-    /// The first of these that is true is the reason: this process is a forked child, the group is
-    /// cancelled, the pool is closed, or else the group is full.
+    /// Returns an error, and counts the refusal, unless a submission to a full group may wait. The
+    /// first of these that is true is the reason: this process is a forked child, the group is
+    /// cancelled, the pool is closed, or else the group is full. On a worker of the pool, which must
+    /// not wait, a submission that would wait is refused as `OnWorker`.
     #[cold]
-    fn refuse_member(&self, members: Option<&Owner>) -> Refusal {
-        let is_cancelled = members.is_some_and(|members| members.is_cancelled());
-        let why = if is_cancelled && !self.env.is_forked() {
+    fn may_wait_for_group(
+        &self,
+        members: &Members,
+        options: &SubmitOptions<'_>,
+    ) -> Result<(), SubmitError> {
+        let blocks = options.blocks(self.blocks);
+        let on_worker = options.is_on_worker(&self.env);
+        let why = if self.env.is_forked() {
+            Refusal::Forked
+        } else if members.is_cancelled() {
             Refusal::Cancelled
+        } else if self.env.is_closed() {
+            Refusal::Closed
+        } else if !blocks || members.limit() == 0 {
+            Refusal::GroupFull
+        } else if on_worker {
+            Refusal::OnWorker
         } else {
-            self.may_not_submit().unwrap_or(Refusal::GroupFull)
+            return Ok(());
         };
-        self.counts.refuse(SubmitError::Refused(why)).into_refusal()
+        Err(self.counts.refuse(SubmitError::Refused(why)))
+    }
+
+    /// Notes that a member has been accepted at a place. Does what [`member_accepted`] does, and pays
+    /// for it.
+    ///
+    /// [`member_accepted`]: Self::member_accepted
+    #[inline]
+    pub(crate) fn note_member(self: &Arc<Self>, members: Option<&Owner>, location: Location) {
+        if let Some(members) = members {
+            let mut owed = Owed::default();
+            self.member_accepted(members, location, &mut owed);
+            self.pay(&mut owed);
+        }
     }
 
     /// Notes the queue position of an accepted member. If the group is cancelled by now, the cancel
     /// may have missed the task, because it read the positions before this one was noted (P3). So
     /// this thread takes the task out.
     #[inline]
-    pub(super) fn member_accepted(self: &Arc<Self>, members: &Arc<Members>, location: Location) {
-        if let (Location::Queue { position }, Some(queue)) = (location, &self.queue) {
-            members.note(position, || queue.load_head());
+    pub(super) fn member_accepted(
+        self: &Arc<Self>,
+        members: &Arc<Members>,
+        location: Location,
+        owed: &mut Owed,
+    ) {
+        if let Location::Queue { position } = location {
+            members.note(position, || self.queue.load_head());
         }
         if members.is_cancelled() {
-            self.discard_queued(members);
+            self.discard_queued(members, owed);
         }
     }
 
     /// Cancels a group. Gives back the tasks that wait in line, marks the running tasks as
-    /// abandoned, and discards the queued ones. The cost grows with the length of the line, the
-    /// number of slots, and the number of the group's queued tasks.
+    /// abandoned, and discards the queued ones. No task of the group starts after that, because a
+    /// worker reads the group's flag before it starts a task. The cost grows with the number of
+    /// slots that have been used, and with the number of the group's own tasks that are in line or
+    /// queued.
     pub(crate) fn cancel_group(self: &Arc<Self>, members: &Arc<Members>) {
         members.cancel();
-        if members.pending() == 0 {
+        if members.pending() == 0 || self.env.is_forked() {
             return;
         }
-        self.turn_away(members);
-        if self.env.is_forked() {
-            return;
-        }
-        for slot in &self.slots {
+        let mut owed = Owed::default();
+        self.turn_away(Some(members), &mut owed);
+        for slot in self.used_slots() {
             slot.record.abandon_group(members);
         }
-        self.discard_queued(members);
+        self.discard_queued(members, &mut owed);
+        self.pay(&mut owed);
     }
 
     /// Discards the queued tasks of a cancelled group.
-    pub(super) fn discard_queued(self: &Arc<Self>, members: &Members) {
-        let Some(queue) = &self.queue else { return };
+    fn discard_queued(self: &Arc<Self>, members: &Members, owed: &mut Owed) {
         let positions = members.take_queued().into_iter();
-        let taken = positions.filter_map(|position| queue.take(position));
-        let taken = Vec::from_iter(taken.inspect(|task| self.count_unrun(task)));
-        // If no task was taken out, there is no new space, so the line need not be served.
-        if !taken.is_empty() {
-            self.discard(taken, || TaskError::Cancelled);
-        }
+        let mut freed = Freed::default();
+        let taken = positions.filter_map(|position| self.queue.take(position, &mut freed));
+        let taken = Vec::from_iter(taken.inspect(|task| _ = self.count_unrun(task)));
+        owed.give_freed(&self.gate, &mut freed);
+        self.discard(taken, || TaskError::Cancelled, owed);
     }
 }

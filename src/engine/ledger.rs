@@ -9,7 +9,7 @@
 
 use super::core::{Core, Registry};
 use crate::stats::{Stats, WorkerSnapshot};
-use crate::sync::{lock, AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use std::time::Duration;
 
 impl Core {
@@ -24,26 +24,30 @@ impl Core {
         let counts = &self.counts;
         // ORDERING: L1: ends are read before acceptances.
         let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
-        let registry = lock(&self.registry);
+        // Relaxed: `live` is read first and `spawned` last, so `retired` does not underflow.
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let live = count(&self.headcount.live);
         stats.expired = load(&counts.expired);
         stats.discarded = load(&counts.discarded);
         stats.timed_out = load(&self.env.counts.timed_out);
-        let taken = self.add_slots(&registry, &mut stats);
-        if let Some(queue) = &self.queue {
-            let pushed = queue.pushed();
-            stats.accepted = stats.accepted.wrapping_add(pushed);
-            // Tasks that expired or were discarded before they reached a worker have also left the
-            // queue. The difference is clamped, because a task that has left the queue may not be
-            // counted yet.
-            let gone = taken.wrapping_add(stats.expired + stats.discarded);
-            let queued = pushed.wrapping_sub(gone) as i64;
-            stats.queued = queued.clamp(0, self.settings.queue_capacity as i64) as usize;
-        }
-        stats.workers = registry.live;
-        stats.peak_workers = registry.peak;
-        stats.spawned = registry.spawned;
-        stats.retired = registry.spawned - registry.live as u64;
-        drop(registry);
+        let taken = self.add_slots(&mut stats);
+        let pushed = self.queue.pushed();
+        stats.accepted = stats.accepted.wrapping_add(pushed);
+        // Tasks that expired or were discarded before they reached a worker have also left the
+        // queue. The difference is clamped, because a task that has left the queue may not be
+        // counted yet.
+        let gone = taken.wrapping_add(stats.expired + stats.discarded);
+        let queued = (pushed.wrapping_sub(gone) as i64).max(0) as usize;
+        stats.queued = queued.min(self.settings.queue_capacity);
+        // Tasks beyond the capacity are in the queue only until the workers that are being woken for
+        // them have taken them. They count as handed over.
+        let handed_over = (queued - stats.queued).min(self.settings.max_workers - stats.running);
+        stats.running += handed_over;
+        stats.workers = live as usize;
+        stats.idle = stats.idle.saturating_sub(handed_over).min(stats.workers);
+        stats.peak_workers = count(&self.headcount.peak).max(live) as usize;
+        stats.spawned = count(&self.headcount.spawned).max(live);
+        stats.retired = stats.spawned - live;
         stats.waiting = self.line.waiting() as usize;
         stats.spawn_failures = load(&counts.spawn_failures);
         stats.hook_panics = load(&self.env.counts.hook_panics);
@@ -51,68 +55,71 @@ impl Core {
     }
 
     /// Adds the figures of all slots to `stats`. Returns the number of tasks taken from the queue,
-    /// less two kinds of tasks: the next task of a worker, which still counts as queued, and tasks
-    /// that a worker had and did not run, which are already in the counts of expired and discarded
-    /// tasks.
-    fn add_slots(&self, registry: &Registry, stats: &mut Stats) -> u64 {
+    /// less those that a worker had and did not run, which are already in the counts of expired and
+    /// discarded tasks.
+    fn add_slots(&self, stats: &mut Stats) -> u64 {
         let mut taken = 0_u64;
         let now = self.env.nanos_now();
         let age = |since: u64| Duration::from_nanos(now.saturating_sub(since));
-        for (slot, worker) in self.slots.iter().zip(&registry.workers) {
-            let tally = slot.record.tally(|| slot.see().generation());
+        for slot in self.used_slots() {
+            let record = &slot.record;
+            let tally = record.tally(|| slot.see().generation());
             let [completed, panicked, unrun] = tally.ended;
             stats.completed = stats.completed.wrapping_add(completed);
             stats.panicked = stats.panicked.wrapping_add(panicked);
-            // A worker runs one task at a time. If it has already taken its next task, that task
-            // counts as queued.
-            let next = u64::from(tally.unended().saturating_sub(1));
-            taken = taken.wrapping_add(tally.taken).wrapping_sub(next + unrun);
+            taken = taken.wrapping_add(tally.taken).wrapping_sub(unrun);
             stats.accepted = stats.accepted.wrapping_add(tally.generation);
             if tally.is_running() {
                 stats.running += 1;
-                let started = slot.record.described(tally).1;
+                let started = record.described(tally).1;
                 stats.longest_running = stats.longest_running.max(started.map(age));
-                stats.abandoned += usize::from(slot.record.is_abandoned(now));
-            } else if worker.is_some() && slot.see().is_in_service() {
-                stats.idle += 1;
+                stats.abandoned += usize::from(record.is_abandoned(now));
+            } else if record.tasks_before().is_some() && slot.see().is_in_service() {
+                stats.idle += usize::from(!record.is_new());
             }
         }
-        let ages = self.ages.as_ref().zip(self.queue.as_ref());
-        let oldest = ages.and_then(|(ages, queue)| ages.oldest(queue));
+        let oldest = self.ages.as_ref().and_then(|ages| ages.oldest(&self.queue));
         stats.oldest_queued = oldest.map(age);
         taken
     }
 
     /// Returns snapshots of the workers that exist, ordered by slot.
     pub(crate) fn workers(&self) -> Vec<WorkerSnapshot> {
-        let registry = lock(&self.registry);
-        (0..registry.workers.len())
-            .filter(|slot| registry.workers[*slot].is_some())
-            .map(|slot| self.snapshot(&registry, slot))
-            .collect()
+        let snapshot = |slot| self.snapshot_of_worker(slot);
+        (0..self.used_slots().len()).filter_map(snapshot).collect()
     }
 
-    /// Returns snapshots of the workers that exist, and of the slots on which a thread is being
-    /// started.
+    /// Returns snapshots of the threads that a shutdown waits for: the workers that exist, those that
+    /// are being started, and those that have left their slot and run their stop hook.
     pub(super) fn stragglers(&self, registry: &Registry) -> Vec<WorkerSnapshot> {
         let is_there = |slot: &usize| {
             matches!(registry.workers.get(*slot), Some(Some(_)))
                 || registry.starting > 0 && self.slots[*slot].is_held()
         };
-        (0..self.slots.len())
+        let mut stragglers: Vec<_> = (0..self.slots.len())
             .filter(is_there)
-            .map(|slot| self.snapshot(registry, slot))
-            .collect()
+            .map(|slot| self.snapshot(slot))
+            .collect();
+        let stopping = registry.stopping.iter().map(|slot| WorkerSnapshot {
+            busy: false,
+            ..self.snapshot(*slot)
+        });
+        stragglers.extend(stopping);
+        stragglers
+    }
+
+    fn snapshot_of_worker(&self, slot: usize) -> Option<WorkerSnapshot> {
+        (self.slots[slot].record.tasks_before()).map(|_| self.snapshot(slot))
     }
 
     /// Returns a snapshot of the worker on a slot.
-    pub(super) fn snapshot(&self, registry: &Registry, slot: usize) -> WorkerSnapshot {
+    pub(super) fn snapshot(&self, slot: usize) -> WorkerSnapshot {
         let it = &self.slots[slot];
         let record = &it.record;
         let tally = record.tally(|| it.see().generation());
         let (busy, tasks) = (tally.is_running(), tally.ran());
         let (label, started) = record.described(tally);
-        let worker = registry.workers.get(slot).and_then(Option::as_ref);
+        let before = record.tasks_before();
         let now = self.env.nanos_now();
         WorkerSnapshot {
             slot,
@@ -121,7 +128,7 @@ impl Core {
             abandoned: busy && record.is_abandoned(now),
             abandoned_for: record.abandoned_for(now).filter(|_| busy),
             running_for: started.map(|at| Duration::from_nanos(now.saturating_sub(at))),
-            tasks: worker.map_or(0, |worker| tasks.saturating_sub(worker.tasks_before)),
+            tasks: before.map_or(0, |before| tasks.saturating_sub(before)),
         }
     }
 }

@@ -8,7 +8,10 @@
 //! limit.
 
 use super::core::{Core, Registry};
+use crate::parts::slot::{Slot, State};
 use crate::sync::{lock, Arc};
+use crate::work::owed::Owed;
+use crate::work::record::Record;
 
 impl Core {
     /// Returns how many slots are still to be withheld. Each of those slots has a worker, or a
@@ -19,39 +22,44 @@ impl Core {
 
     /// Returns the highest number of workers that there may be now.
     pub(crate) fn limit(&self) -> usize {
-        lock(&self.registry).limit
+        // The gate has the same number, and a reader takes no lock there.
+        self.gate.bound() as usize - self.settings.queue_capacity
     }
 
     /// Sets the limit, which is from 1 to `max_workers`.
     pub(crate) fn set_limit(self: &Arc<Self>, limit: usize) {
         let mut registry = lock(&self.registry);
-        registry.limit = limit;
-        let stay = (self.settings.max_workers - limit).min(registry.withheld.len());
-        let freed = registry.withheld.split_off(stay);
-        for slot in &freed {
-            self.free.push(*slot);
+        if limit == std::mem::replace(&mut registry.limit, limit) {
+            return;
         }
-        while self.slots_to_withhold(&registry) > 0 {
-            // A slot that a spawner has popped is withheld when the spawner gives it back.
-            let Some(slot) = self.free.pop() else { break };
-            registry.withheld.push(slot);
+        let mut owed = Owed::default();
+        let (permits, seen) = self.gate.set_bound(limit + self.settings.queue_capacity);
+        if permits > 0 {
+            owed.note_given(permits, seen);
         }
+        // All slots without a thread are dealt out anew: the highest are withheld, so that threads are
+        // started on the lowest. A slot that a spawner has popped is withheld when the spawner gives it
+        // back.
+        let mut slots = std::mem::take(&mut registry.withheld);
+        slots.extend(std::iter::from_fn(|| self.free.pop()));
+        slots.sort_unstable();
+        let free = slots.len() - self.slots_to_withhold(&registry).min(slots.len());
+        registry.withheld = slots.split_off(free);
+        slots.into_iter().for_each(|slot| self.free.push(slot));
         self.tell_surplus(&registry);
-        // Surplus workers that are idle are told to end. Workers that are in their start hook
-        // without a task are taken as surplus first, as in `is_self_surplus`.
-        let starting = self.in_start_hooks(&registry);
+        // Surplus workers that are idle are told to end. Those that are in their start hook without a
+        // task are taken as surplus first, as in `is_self_surplus`.
+        let new = self.new_without_task(&registry);
         for slot in 0..registry.workers.len() {
-            if self.is_surplus(&registry, registry.retiring + starting) {
+            if self.is_surplus(&registry, registry.retiring + new) {
                 self.retire(&mut registry, slot, false);
             }
         }
         drop(registry);
-        // With a raised limit, submissions in line may have space, and a thread may be started for
-        // queued tasks.
-        self.serve_line();
-        if !freed.is_empty() {
-            self.notify_another();
-        }
+        // A thread may be started for queued tasks; also for those of submissions that found no free
+        // slot meanwhile.
+        owed.look();
+        self.pay(&mut owed);
     }
 
     /// Sets or clears the flag that makes workers check whether they are surplus.
@@ -67,17 +75,21 @@ impl Core {
         beyond > retiring && registry.live > retiring + 1
     }
 
-    /// Returns `true` if the calling worker is surplus. Workers that are in their start hook
-    /// without a task are taken as surplus before this worker, because they end by themselves after
-    /// the hook.
+    /// Returns `true` if the calling worker is surplus. Workers that are in their start hook without a
+    /// task are taken as surplus before this worker, because they end by themselves after the hook.
     pub(super) fn is_self_surplus(&self, registry: &Registry) -> bool {
-        self.is_surplus(registry, registry.retiring + self.in_start_hooks(registry))
+        self.is_surplus(
+            registry,
+            registry.retiring + self.new_without_task(registry),
+        )
     }
 
     /// Returns the number of workers without a task that are still in their start hook.
-    fn in_start_hooks(&self, registry: &Registry) -> usize {
+    fn new_without_task(&self, registry: &Registry) -> usize {
+        let is_new =
+            |slot: &Slot<_, Record>| slot.record.is_new() && slot.see().state() == State::Searching;
         (self.slots.iter().zip(&registry.workers))
-            .filter(|(slot, worker)| worker.is_some() && slot.see().is_starting_without_task())
+            .filter(|(slot, worker)| worker.is_some() && is_new(slot))
             .count()
     }
 }

@@ -1,119 +1,251 @@
-//! How threads serve the line, and how a submission waits in it; see
-//! [`Line`](crate::parts::line::Line).
+//! How a submission waits in line for space, and how a thread that has made space passes it on. See
+//! [`Lines`](crate::parts::line::Lines).
+//!
+//! A submission to a full group waits in the group's line for a permit of the group. With that permit
+//! it needs one of the pool, and waits in the pool's line if there is none.
 
 use super::core::Core;
-use super::request::{Answer, Location, SubmitOptions, Wanted};
+use super::request::{Answer, Location, SubmitError, SubmitOptions, Wanted};
 use crate::error::Refusal;
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::WakeUp;
 use crate::parts::deadline::Deadline;
-use crate::parts::line::Left;
-use crate::parts::members::Members;
+use crate::parts::gate::{Permit, Seen};
+use crate::parts::line::{Left, Passed, Waits, POOL};
+use crate::parts::members::{Members, Pending};
 use crate::sync::{thread, Arc};
 use crate::work::job::Task;
+use crate::work::owed::Owed;
 use crate::work::panics::drop_contained;
 
+/// The reason why an owner has left the line before its turn.
+pub(super) struct LeftLine {
+    pub(super) task: Task,
+    /// Set if the task has stood in the line of its group.
+    pub(super) in_group: bool,
+}
+
 impl Core {
-    /// Gives free space to the submissions in line. Every thread that has made space calls this
-    /// (W1). This call may run user code: it may call wakers and drop the captures of tasks.
-    ///
-    /// The recursion is bounded. An attempt for an entry may make space and call this function
-    /// again. The line has a server then, so the inner call only leaves an event and returns (W2).
-    /// A waker may also call this function again. The inner call then leaves further wakers to the
-    /// call of [`Core::in_frame`] that called this waker.
-    #[inline]
-    pub(crate) fn serve_line(self: &Arc<Self>) {
-        if self.line.waiting() != 0 {
-            self.serve_waiting();
+    // ---- passing ----------------------------------------------------------------------
+
+    /// Passes a permit of the pool to the first submission in line, if one is free.
+    pub(super) fn pass(self: &Arc<Self>, owed: &mut Owed) {
+        if let Some((passed, permit)) = self.line.pass(POOL, &self.gate) {
+            self.place_passed(passed, permit, self.gate.see(), owed);
         }
     }
 
-    #[cold]
-    fn serve_waiting(self: &Arc<Self>) {
-        self.in_frame(|frame| {
-            // An attempt for another thread's task must not change this thread's last worker.
-            while let Some(waker) =
-                Self::keep_affinity(|| self.line.serve(|wanted| self.serve_one(wanted)))
-            {
-                frame.add_waker(waker);
-            }
-        });
-    }
-
-    /// Attempts to submit the task of one entry. Returns the answer for its owner, or `None` if
-    /// there is no space.
-    fn serve_one(self: &Arc<Self>, wanted: &mut Wanted) -> Option<Answer> {
-        let members = wanted.members.as_deref();
-        if members.is_some_and(Members::is_cancelled) {
-            return Some(wanted.refuse(Refusal::Cancelled));
-        }
-        match self.attempt(&mut wanted.task, self.queue.as_ref(), wanted.submitted) {
-            Some(Ok(location)) => {
-                if let Some(members) = wanted.members.take() {
-                    self.member_accepted(&members, location);
-                }
-                Some(Ok(location))
-            }
-            // `None`: another thread is in the middle of a step. If that step makes space, that
-            // thread serves the line afterwards.
-            None | Some(Err(Refusal::Saturated)) => None,
-            Some(Err(why)) => Some(wanted.refuse(why)),
-        }
-    }
-
-    /// Takes the tasks of a cancelled group out of the line, and gives them back to their owners.
-    pub(super) fn turn_away(&self, members: &Members) {
-        if self.line.waiting() == 0 {
+    /// Passes a permit of a group to the first submission in the group's line, if one is free. That
+    /// submission then takes a permit of the pool, or waits in the pool's line.
+    pub(super) fn pass_in_group(self: &Arc<Self>, group: u64, owed: &mut Owed) {
+        let Some((mut passed, permit)) = self.line.pass(group, &self.gate) else {
             return;
-        }
-        let is_member = |wanted: &Wanted| {
-            let own = wanted.members.as_deref();
-            own.is_some_and(|own| std::ptr::eq(own, members))
         };
-        let answer = |mut wanted: Wanted| wanted.refuse(Refusal::Cancelled);
-        self.in_frame(|frame| {
-            let wakers = self.line.turn_away(is_member, answer);
-            wakers.into_iter().for_each(|waker| frame.add_waker(waker));
-        });
+        passed.task.of_group = Some(permit);
+        match self.gate.take() {
+            Ok((permit, seen)) => self.place_passed(passed, permit, seen, owed),
+            Err(_) => {
+                let members = passed.task.members.clone();
+                let is_over = || self.is_over(members.as_deref());
+                match self.line.move_on(&self.gate, passed, is_over) {
+                    Ok(()) => self.pass(owed),
+                    Err(passed) => self.refuse_passed(passed, owed),
+                }
+            }
+        }
     }
 
-    /// Puts the task at the end of the line, and serves the line once. Returns the ticket. `thread`
-    /// is the owner's wake-up, or `None` if the owner is a future.
+    /// Returns `true` if a submission that joins a line now would be missed by the thread that takes
+    /// such submissions out: the pool is closed, or the group is cancelled.
+    fn is_over(&self, members: Option<&Members>) -> bool {
+        self.gate.see().is_closed() || members.is_some_and(Members::is_cancelled)
+    }
+
+    /// Places the task of an entry that has a permit of the pool, and answers its owner.
+    fn place_passed(
+        self: &Arc<Self>,
+        passed: Passed<Wanted>,
+        permit: Permit,
+        seen: Seen,
+        owed: &mut Owed,
+    ) {
+        let Passed { ticket, task } = passed;
+        let Wanted {
+            task,
+            members,
+            of_group,
+            is_future,
+            submitted,
+        } = task;
+        if members.as_deref().is_some_and(Members::is_cancelled) {
+            owed.give(&self.gate, permit);
+            let wanted = Wanted {
+                task,
+                members,
+                of_group,
+                is_future,
+                submitted,
+            };
+            return self.answer_refused(ticket, wanted, Refusal::Cancelled, owed);
+        }
+        let mut task = Some(task);
+        // The placing of another thread's task must not change this thread's last worker.
+        let placed =
+            Self::keep_affinity(|| self.place(permit, seen, &mut task, false, submitted, owed));
+        match placed {
+            Ok(location) => {
+                if let Some(permit) = of_group {
+                    permit.leave_with_task();
+                }
+                if let Some(members) = &members {
+                    self.member_accepted(members, location, owed);
+                }
+                self.answer(ticket, Ok(location), owed);
+            }
+            Err((permit, why)) => {
+                owed.give(&self.gate, permit);
+                let task = task.expect("a refused task stays");
+                let wanted = Wanted {
+                    task,
+                    members,
+                    of_group,
+                    is_future,
+                    submitted,
+                };
+                self.answer_refused(ticket, wanted, why, owed);
+            }
+        }
+    }
+
+    fn answer(&self, ticket: u64, answer: Answer, owed: &mut Owed) {
+        if let Some(waker) = self.line.answer(ticket, answer) {
+            owed.calls().wake(waker);
+        }
+    }
+
+    /// Refuses an entry because its group is cancelled or the pool is closed.
+    fn refuse_passed(self: &Arc<Self>, passed: Passed<Wanted>, owed: &mut Owed) {
+        let Passed {
+            ticket,
+            task: wanted,
+        } = passed;
+        let members = wanted.members.as_deref();
+        let why = match members.is_some_and(Members::is_cancelled) {
+            true => Refusal::Cancelled,
+            false => Refusal::Closed,
+        };
+        self.answer_refused(ticket, wanted, why, owed);
+    }
+
+    /// Refuses an entry, and counts the refusal.
+    fn answer_refused(
+        self: &Arc<Self>,
+        ticket: u64,
+        wanted: Wanted,
+        why: Refusal,
+        owed: &mut Owed,
+    ) {
+        let why = self.counts.refuse(SubmitError::Refused(why)).into_refusal();
+        let Wanted {
+            task,
+            members,
+            of_group,
+            is_future,
+            ..
+        } = wanted;
+        if let Some(permit) = of_group {
+            self.give_to_group(members.as_deref(), permit, owed);
+        }
+        if let (Some(members), true) = (&members, is_future) {
+            // An owner that is a thread takes its task out of the group itself when it gets the
+            // task back. A future may never be polled again. So this thread takes a future's task
+            // out of the group. Otherwise the group's waiters would have to wait for the next poll.
+            // SAFETY: the task is inside the group until `leave`. The task's own `Pending` comes back
+            // with the task. `Serving::take_apart` does not use it up.
+            unsafe { Pending::of(members) }.leave();
+        }
+        self.answer(ticket, Err((task, why)), owed);
+    }
+
+    /// Gives a permit of a group back, and notes whether a submission waits for it.
+    pub(super) fn give_to_group(&self, members: Option<&Members>, permit: Permit, owed: &mut Owed) {
+        let members = members.expect("the permit is one of the task's group");
+        let gate = members.gate().expect("only a limited group has permits");
+        let seen = gate.give(permit);
+        owed.pass_in(seen.is_waited_for().then_some(members.id));
+    }
+
+    // ---- refusing ---------------------------------------------------------------------
+
+    /// Takes the tasks of a cancelled group out of the lines, or all tasks of a closed pool (`None`),
+    /// and gives them back to their owners.
+    pub(super) fn turn_away(self: &Arc<Self>, group: Option<&Members>, owed: &mut Owed) {
+        for passed in self
+            .line
+            .take_all(group.map(|members| members.id), &self.gate)
+        {
+            self.refuse_passed(passed, owed);
+        }
+    }
+
+    // ---- waiting ----------------------------------------------------------------------
+
+    /// Puts a task at the end of the line of its group, or of the pool's if it has a permit of its
+    /// group or needs none. Returns its ticket. Gives the task back if it is refused at once.
+    /// `thread` is the owner's wake-up, or `None` if the owner is a future.
     pub(super) fn join_line(
         self: &Arc<Self>,
         task: Task,
-        members: Option<&Arc<Members>>,
-        submitted: u64,
+        options: &SubmitOptions<'_>,
         thread: Option<WakeUp>,
-    ) -> u64 {
+        owed: &mut Owed,
+    ) -> Result<u64, Task> {
         let wanted = Wanted {
-            task: Some(task),
-            members: members.cloned(),
+            task,
+            members: options.members.cloned(),
+            of_group: options.of_group.take(),
             is_future: thread.is_none(),
-            submitted,
+            submitted: self.submitted_at(),
         };
-        let ticket = self.line.join(wanted, thread);
-        if let Some(members) = members.filter(|members| members.is_cancelled()) {
-            // The cancel may have searched the line before the task joined it (P3).
-            self.turn_away(members);
+        let group = wanted.group();
+        let line = if options.waits_for_group { group } else { POOL };
+        let is_over = || self.is_over(options.members.map(|members| &**members));
+        match self.line.join(line, &self.gate, wanted, thread, is_over) {
+            Ok(ticket) => {
+                match line {
+                    POOL => self.pass(owed),
+                    group => self.pass_in_group(group, owed),
+                }
+                Ok(ticket)
+            }
+            Err(wanted) => {
+                options.of_group.set(wanted.of_group);
+                Err(wanted.task)
+            }
         }
-        self.serve_waiting();
-        ticket
     }
 
     /// Puts the task at the end of the line, and sleeps until it has an answer, or until the
-    /// earlier of the submission's deadline and `block_until`. If that comes first, the error is
-    /// `Saturated`.
+    /// earlier of the submission's deadline and `block_until`.
+    #[cold]
     pub(super) fn wait_for_space(
         self: &Arc<Self>,
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
         block_until: &Deadline,
-        submitted: u64,
-    ) -> Result<Location, Refusal> {
+    ) -> Result<Location, SubmitError> {
+        let mut owed = Owed::default();
         let wanted = task.take().expect("a task to submit");
         let thread = Some(WakeUp::Thread(thread::current()));
-        let ticket = self.join_line(wanted, options.members, submitted, thread);
+        let ticket = match self.join_line(wanted, options, thread, &mut owed) {
+            Ok(ticket) => ticket,
+            Err(back) => {
+                *task = Some(back);
+                let why = self.may_not_submit(options).unwrap_or(Refusal::Closed);
+                return Err(self.refuse(options, SubmitError::Refused(why)));
+            }
+        };
+        self.pay(&mut owed);
         let own = options.deadline.unwrap_or(block_until);
         let until = std::cmp::min_by_key(own, block_until, |deadline| self.env.due(deadline));
         let answer = loop {
@@ -121,12 +253,19 @@ impl Core {
                 break answer;
             }
             if !until.park() {
-                break self.leave_line(ticket, Refusal::Saturated);
+                match self.leave_line(ticket, &mut owed) {
+                    Ok(answer) => break answer,
+                    Err(left) => {
+                        self.pay(&mut owed);
+                        *task = Some(left.task);
+                        return Err(self.counts.refuse(options.too_late(left.in_group)));
+                    }
+                }
             }
         };
         let location = answer.map_err(|(back, why)| {
             *task = Some(back);
-            why
+            SubmitError::Refused(why)
         })?;
         if let Location::Mailbox { slot, generation } = location {
             self.set_affinity(slot, generation);
@@ -134,18 +273,23 @@ impl Core {
         Ok(location)
     }
 
-    /// Leaves the line, and returns the answer. If there is none yet, that is a refusal for the
-    /// reason `why`.
-    pub(super) fn leave_line(&self, ticket: u64, why: Refusal) -> Answer {
+    /// Leaves the line. Returns the answer if there is one, or else the task, as the error.
+    pub(super) fn leave_line(&self, ticket: u64, owed: &mut Owed) -> Result<Answer, LeftLine> {
         let mut backoff = Backoff::default();
         loop {
-            match self.line.leave(ticket) {
-                Left::Answered(answer) => return answer,
-                Left::Unanswered(mut wanted, wake_up) => {
+            match self.line.leave(ticket, &self.gate) {
+                Left::Answered(answer) => return Ok(answer),
+                Left::Taken => backoff.wait(),
+                Left::Unanswered(line, wanted, wake_up) => {
                     drop_contained(wake_up);
-                    return wanted.refuse(why);
+                    if let Some(permit) = wanted.of_group {
+                        self.give_to_group(wanted.members.as_deref(), permit, owed);
+                    }
+                    return Err(LeftLine {
+                        task: wanted.task,
+                        in_group: line != POOL,
+                    });
                 }
-                Left::Served => backoff.wait(),
             }
         }
     }

@@ -4,10 +4,10 @@
 //! |---|---|
 //! | `admission` | In which order are the ways to a worker tried? |
 //! | `line` | How does a submission wait for space, and which thread serves it? |
-//! | `saturation` | When is a submission refused because all workers are busy? |
+//! | `pay` | What does a thread do for others once it has taken a step? |
 //! | `waking` | Which worker is woken for a queued task? |
 //! | `threads` | How do threads start, and how are they told to end? |
-//! | `worker` | What does a worker do, from its start to its end? |
+//! | `worker`, `leaving` | What does a worker do, from its start to its end? |
 //! | `limit` | How many workers may there be, and which workers exceed that number? |
 //! | `retirement` | Which idle workers are surplus? (The idle cleaner.) |
 //! | `shutdown` | How does a pool end? |
@@ -31,12 +31,13 @@ pub(crate) mod core;
 pub(crate) mod counts;
 pub(crate) mod discard;
 pub(crate) mod groups;
+mod leaving;
 mod ledger;
 pub(crate) mod limit;
 mod line;
+mod pay;
 pub(crate) mod request;
 pub(crate) mod retirement;
-pub(crate) mod saturation;
 pub(crate) mod serving;
 pub(crate) mod shutdown;
 pub(crate) mod submit;

@@ -3,12 +3,15 @@
 use crate::error::Refusal;
 use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
 use crate::parts::deadline::{Deadline, Until};
-use crate::parts::members::{Members, Pending};
+use crate::parts::gate::{Gate, Permit};
+use crate::parts::line::Waits;
+use crate::parts::members::Members;
 use crate::stats::WhenFull;
 use crate::sync::Arc;
 use crate::work::env::Env;
 use crate::work::job::Task;
 use crate::work::options::Times;
+use std::cell::Cell;
 use std::time::Duration;
 
 /// The place where an accepted task was put.
@@ -49,45 +52,34 @@ impl SubmitError {
     }
 }
 
-/// The result of one attempt: the location of the task, a refusal, or `None`.
-///
-/// * `Saturated`: there was no space at one moment of the attempt (claim V). Or other submissions
-///   wait in line, and this submission must join them.
-/// * `None`: there may be space, but another thread is in the middle of a step, or the space
-///   belongs to the line. A submission that is not in line tries again.
-pub(super) type Attempt = Option<Result<Location, Refusal>>;
-
 /// An entry of the line: a task that waits for space.
 pub(crate) struct Wanted {
-    /// `None` once the task has been accepted or given back.
-    pub(super) task: Option<Task>,
+    pub(super) task: Task,
     pub(super) members: Option<Arc<Members>>,
+    /// The task's permit of its group, if the group has a limit, and the task has the permit already.
+    pub(super) of_group: Option<Permit>,
     /// Set if the owner is a future, which may never be polled again.
     pub(super) is_future: bool,
     /// The time of the submission. Zero unless the pool tracks ages.
     pub(super) submitted: u64,
 }
 
-/// The answer to an entry of the line. A refused task goes back to its owner.
+/// The answer to an entry of the line. A refused task goes back to its owner. The refusal has been
+/// counted.
 pub(crate) type Answer = Result<Location, (Task, Refusal)>;
 
-impl Wanted {
-    /// Takes the task out and returns the refusal with it.
-    pub(super) fn refuse(&mut self, why: Refusal) -> Answer {
-        if let (Some(members), true) = (&self.members, self.is_future) {
-            // An owner that is a thread takes its task out of the group itself when it gets the
-            // task back. A future may never be polled again. So this thread takes a future's task
-            // out of the group. Otherwise the group's waiters would have to wait for the next poll.
-            // SAFETY: the task is pending, so it is inside the group until `leave`. The task's own
-            // `Pending` comes back with the task. `Serving::take_apart` drops it unused.
-            unsafe { Pending::of(members) }.leave();
-        }
-        Err((self.task.take().expect("a refused task stays"), why))
+impl Waits for Wanted {
+    fn group(&self) -> u64 {
+        self.members.as_ref().map_or(0, |members| members.id)
+    }
+
+    fn group_gate(&self) -> &Gate {
+        let gate = self.members.as_ref().and_then(|members| members.gate());
+        gate.expect("only a limited group has a line")
     }
 }
 
 /// How a submission is made, and how long it may wait.
-#[derive(Debug, Clone, Copy)]
 pub(crate) struct SubmitOptions<'a> {
     /// The options that a submitter, group or scope adds.
     pub(crate) extras: &'a Extras,
@@ -106,6 +98,11 @@ pub(crate) struct SubmitOptions<'a> {
     pub(crate) on_worker: bool,
     /// The task's group. `None` if the task has no group or belongs to a scope.
     pub(crate) members: Option<&'a Arc<Members>>,
+    /// The task's permit of its group. `None` if the group has no limit, or if the submission must
+    /// wait for the permit.
+    pub(crate) of_group: Cell<Option<Permit>>,
+    /// Set if the task's group is full, and the submission waits for a permit of it.
+    pub(crate) waits_for_group: bool,
 }
 
 /// The options that a submitter, group or scope adds to each submission. A deadline given as a
@@ -139,6 +136,8 @@ impl Extras {
             awaited: false,
             on_worker: false,
             members: None,
+            of_group: Cell::new(None),
+            waits_for_group: false,
         }
     }
 
@@ -180,13 +179,15 @@ impl SubmitOptions<'_> {
         })
     }
 
-    /// If the deadline has passed, returns the error of the submission. Otherwise returns `None`.
-    pub(crate) fn expired(&self) -> Option<SubmitError> {
-        self.deadline.filter(|deadline| deadline.has_passed())?;
-        Some(match self.node {
-            Some(_) => SubmitError::Expired,
-            None => SubmitError::Refused(Refusal::Saturated),
-        })
+    /// Returns the error of a submission that has left the line because its time was up. `in_group`
+    /// says that it has waited for a permit of its group.
+    pub(crate) fn too_late(&self, in_group: bool) -> SubmitError {
+        let is_past = self.deadline.is_some_and(Deadline::has_passed);
+        match self.node {
+            Some(_) if is_past => SubmitError::Expired,
+            _ if in_group => SubmitError::Refused(Refusal::GroupFull),
+            _ => SubmitError::Refused(Refusal::Saturated),
+        }
     }
 
     /// If the submission has a node, stores the deadline there, where the task can read it. A
@@ -197,6 +198,13 @@ impl SubmitOptions<'_> {
         if let (Some(deadline), Some(node)) = (self.deadline, self.node) {
             node.set_deadline(env.due(deadline));
         }
+    }
+
+    /// Returns `true` if the submission waits where there is no space: its policy, or that of the
+    /// pool, is to wait.
+    #[inline]
+    pub(crate) fn blocks(&self, pool: bool) -> bool {
+        (self.extras.when_full).map_or(pool, WhenFull::blocks)
     }
 
     /// Returns `true` if the submission's group is cancelled.

@@ -43,7 +43,7 @@ impl Core {
         if may_begin && self.put_off(0, self.pause()).is_some() {
             // The workers that already sleep have set no timer. They are woken up to set one.
             for worker in registry.workers.iter().flatten() {
-                worker.thread.handle.thread().unpark();
+                worker.handle.thread().unpark();
             }
         }
     }
@@ -72,25 +72,24 @@ impl Core {
     }
 
     /// Parks an idle worker until it is unparked or the next sweep is due, perhaps spuriously. If a
-    /// sweep is due already, makes the sweep instead, and returns `true`, unless another thread
-    /// sweeps or holds the registry's lock.
+    /// sweep is due already, makes the sweep instead, unless another thread sweeps or holds the
+    /// registry's lock.
     #[cold]
-    pub(super) fn sleep_idle(&self) -> bool {
+    pub(super) fn sleep_idle(&self) {
         // Relaxed: see `put_off`.
         let at = self.sweep_at.load(Ordering::Relaxed);
         if at == 0 {
-            thread::park();
-            return false;
+            return thread::park();
         }
         let left = at.saturating_sub(self.env.nanos_now());
         if left > 0 {
             #[cfg(not(lazypool_loom))]
             thread::park_timeout(Duration::from_nanos(left));
-            return false;
+            return;
         }
         // If several workers wake up at the same time, one of them sweeps. The others sleep again.
         let Some(at) = self.put_off(at, self.pause()) else {
-            return false;
+            return;
         };
         let Some(mut registry) = try_lock(&self.registry) else {
             // The OS may have stopped the thread that holds the lock. If this worker waited for the
@@ -99,14 +98,13 @@ impl Core {
             #[cfg(not(lazypool_loom))]
             thread::park_timeout(Duration::from_micros(50));
             self.put_off(at, Duration::ZERO);
-            return false;
+            return;
         };
         let (start, pause) = (now(), self.pause());
         let due = self.sweep(&mut registry, start);
         self.end_sweeps(&registry);
         let next = due.map_or(pause, |due| due.saturating_duration_since(start));
         self.put_off(at, next.min(pause));
-        true
     }
 
     /// Moves idle workers to the bench, and retires those that have been there for `idle_timeout`.
@@ -114,7 +112,7 @@ impl Core {
     pub(crate) fn sweep(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
         let mut earlier = 0..registry.bench.len();
         let (_, listed) = self.ready.held();
-        // ORDERING: P2: the workers are counted before they leave the ring.
+        // ORDERING: P1: the workers are counted before they leave the ring.
         self.benched.fetch_add(listed, Ordering::SeqCst);
         let popped = std::iter::from_fn(|| self.ready.pop()).take(listed as usize);
         registry.bench.extend(popped.map(|slot| (slot, now)));
@@ -128,7 +126,7 @@ impl Core {
             None => self.slots[*slot].bench(),
         });
         let next = self.retire_due(registry, now);
-        // ORDERING: P2: lowered after the workers are on the bench, or counted as ending.
+        // ORDERING: P1: lowered after the workers are on the bench, or counted as ending.
         (self.benched).swap(registry.bench.len() as u64, Ordering::SeqCst);
         next
     }
@@ -157,14 +155,14 @@ impl Core {
         let mut registry = lock(&self.registry);
         let claim = |(slot, _): (usize, _)| Some((slot, self.slots[slot].claim_benched()?));
         let claimed = std::iter::from_fn(|| registry.bench.pop_back()).find_map(claim);
-        // ORDERING: P2: lowered after the worker was claimed.
+        // ORDERING: P1: lowered after the worker was claimed.
         (self.benched).swap(registry.bench.len() as u64, Ordering::SeqCst);
         claimed
     }
 
     #[inline]
     pub(super) fn is_any_benched(&self) -> bool {
-        // ORDERING: P1: read after a push into the queue. P2: read before and after the rings.
+        // ORDERING: P1: read after a push into the queue.
         self.benched.load(Ordering::SeqCst) != 0
     }
 }

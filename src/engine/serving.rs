@@ -1,16 +1,19 @@
 //! The future that waits for space for a task, then returns the task's handle. The task waits in
 //! line without a thread, and gets its space whether the future is polled or not.
 
+use super::admission::Admitted;
 use super::awaited::{Outcome, Ticket};
 use super::core::Core;
-use super::request::{Answer, Extras, SubmitError};
-use crate::error::{Refusal, Refused};
+use super::request::{Answer, Extras, SubmitOptions};
+use crate::error::Refused;
 use crate::parts::completion::{pair, HandleSide, TaskSide, WakeUp};
 use crate::parts::members::{Owner, Pending};
+use crate::stats::WhenFull;
 use crate::sync::Arc;
 use crate::work::job::Task;
 use crate::work::observe::Moment;
 use crate::work::options::Times;
+use crate::work::owed::Owed;
 use crate::work::panics::drop_contained;
 use std::task::{Poll, Waker};
 
@@ -37,8 +40,8 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
         }
     }
 
-    /// Puts the task in line at the first call. Then fetches its answer. If there is none yet,
-    /// stores the waker. If the clone of the waker panics, the task stays in line.
+    /// Submits the task at the first call, or puts it in line. Then fetches its answer. If there is none
+    /// yet, stores the waker. If the clone of the waker panics, the task stays in line.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
         if let Some(closure) = self.closure.take() {
             if let Some(served) = self.start(closure) {
@@ -58,35 +61,63 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
         Poll::Ready(self.answered(answer, side))
     }
 
-    /// Puts the task in line and serves the line, which submits the task if there is space. Returns
-    /// the result if the group refuses the task, or if this thread is a worker, which must not wait.
+    /// Submits the task, or puts it in line. Returns the result, or `None` if the task waits.
     fn start(&mut self, closure: F) -> Option<Served<F, R>> {
         let core = &self.core;
-        let pending = match core.enter(self.members.as_ref()) {
-            Ok(pending) => pending,
-            Err(why) => return Some(Err(Refused::new(closure, why))),
+        // The future waits, whatever the policy.
+        let extras = Extras {
+            when_full: Some(WhenFull::Block),
+            ..self.extras
         };
-        let (_, times) = self.extras.times(&core.env);
+        let members = self.members.as_ref();
+        let (deadline, times) = extras.times(&core.env);
+        let options = SubmitOptions {
+            deadline: Some(&deadline),
+            ..extras.plain()
+        };
+        let entered = match core.enter(members, &options) {
+            Ok(entered) => entered,
+            Err(why) => return Some(Err(Refused::new(closure, why.into_refusal()))),
+        };
+        let (pending, options) = entered.add_to(members, options);
         let (job, side) = pair(self.extras.label, closure);
         let task = Task::new(Moment::now(&core.env), (times, pending), job);
-        let submitted = core.submitted_at();
-        let ticket = core.join_line(task, self.members.as_deref(), submitted, None);
-        if core.env.is_own_worker() {
-            let answer = core.leave_line(ticket, Refusal::OnWorker);
-            return Some(self.answered(answer, side));
-        }
-        self.in_line = Some((ticket, side));
-        None
+        let (mut task, mut owed) = (Some(task), Owed::default());
+        let admitted = core.admit_future(&mut task, &options, &mut owed);
+        let result = match admitted {
+            Ok(Admitted::InLine(ticket)) => {
+                self.in_line = Some((ticket, side));
+                None
+            }
+            Ok(Admitted::Accepted(location)) => {
+                if let Some(permit) = options.of_group.take() {
+                    permit.leave_with_task();
+                }
+                if let Some(members) = members {
+                    core.member_accepted(members, location, &mut owed);
+                }
+                Some(Ok(Ticket::new(side, core, location)))
+            }
+            Err(why) => {
+                let task = task.expect("a refused task stays");
+                if let Some(members) = members {
+                    // SAFETY: the task is inside the group until `leave`. Its own `Pending` is not
+                    // used up.
+                    unsafe { Pending::of(members) }.leave();
+                }
+                let closure = self.take_apart(task);
+                Some(Err(Refused::new(closure, why.into_refusal())))
+            }
+        };
+        core.pay(&mut owed);
+        result
     }
 
     /// Turns an answer into the result of the future.
     fn answered(&self, answer: Answer, side: HandleSide<Outcome<R>>) -> Served<F, R> {
         match answer {
             Ok(location) => Ok(Ticket::new(side, &self.core, location)),
-            Err((task, why)) => {
-                let why = self.core.counts.refuse(SubmitError::Refused(why));
-                Err(Refused::new(self.take_apart(task), why.into_refusal()))
-            }
+            Err((task, why)) => Err(Refused::new(self.take_apart(task), why)),
         }
     }
 
@@ -104,14 +135,23 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
 impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Drop for Serving<F, R> {
     /// Leaves the line. If the task has been accepted, cancels it, as a drop of its handle does.
     fn drop(&mut self) {
-        if let Some((ticket, side)) = self.in_line.take() {
-            match self.core.leave_line(ticket, Refusal::Cancelled) {
-                Ok(location) => drop(Ticket::new(side, &self.core, location)),
-                Err((task, _)) => {
-                    drop(side);
-                    drop(self.take_apart(task));
-                }
-            }
+        let Some((ticket, side)) = self.in_line.take() else {
+            return;
+        };
+        let mut owed = Owed::default();
+        let (task, was_refused) = match self.core.leave_line(ticket, &mut owed) {
+            Ok(Ok(location)) => return drop(Ticket::new(side, &self.core, location)),
+            Ok(Err((task, _))) => (task, true),
+            Err(left) => (left.task, false),
+        };
+        if let (Some(members), false) = (&self.members, was_refused) {
+            // SAFETY: the task is inside the group until `leave`. Its own `Pending` is not used up.
+            unsafe { Pending::of(members) }.leave();
         }
+        drop(side);
+        // The closure may have captured another future that waits. So it is dropped with nothing else
+        // on the stack.
+        owed.calls().drop_captured(Box::new(self.take_apart(task)));
+        self.core.pay(&mut owed);
     }
 }

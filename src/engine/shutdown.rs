@@ -1,21 +1,21 @@
 //! The end of a pool. A shutdown closes the pool, empties the queue if asked to, and tells idle
 //! workers to end. Then it waits until all workers have ended, and joins their threads.
 //!
-//! A task is queued only while a worker lives (A1). The last worker leaves only after it has put an
-//! empty queue to sleep, under the registry's lock. So once no worker lives and none is being
-//! started, nothing is left in the queue.
+//! A task is queued only while a worker lives (A1). The last worker leaves only after it has set the
+//! gate's flag `ASLEEP`, under the registry's lock, which fails while a permit is taken. So once no
+//! worker lives and none is being started, nothing is left in the queue.
 
 use super::core::{Core, Registry};
 use super::threads::NotSpawned;
-use crate::error::TaskError;
+use crate::parts::backoff::Backoff;
 use crate::parts::deadline::Deadline;
-use crate::parts::queue::Queue;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
 use crate::sync::{self, lock, Arc, Ordering};
-use crate::work::job::Task;
 use crate::work::observe;
+use crate::work::owed::Owed;
 use crate::work::record::Tally;
 use crate::work::thread::join;
+use crate::work::user_code;
 use std::time::Duration;
 
 /// How long a drop of the pool waits before it checks again whether all workers run abandoned
@@ -47,16 +47,16 @@ pub(crate) fn shutdown(
     if core.env.is_forked() {
         return forked(core);
     }
+    // The mode is set before the gate is closed, so a thread that finds the gate closed finds the mode.
     core.env.close(mode);
-    core.queue.iter().for_each(Queue::close);
-    let waits = !core.env.is_own_worker() && !core.is_in_frame();
-    core.in_frame(|frame| {
-        // Refuses the submissions in line first, because the next steps may take long.
-        core.serve_line();
-        let queued = core.take_out().into_iter();
-        queued.for_each(|task| frame.settle(task, || TaskError::Discarded));
-        core.retire_idle();
-    });
+    core.gate.close();
+    let waits = !core.env.is_own_worker() && !user_code::is_calling(&core.env);
+    let mut owed = Owed::default();
+    // Refuses the submissions in line first, because the next steps may take long.
+    core.turn_away(None, &mut owed);
+    core.discard_all(&mut owed);
+    core.retire_idle();
+    core.pay(&mut owed);
     if core.env.is_forked() {
         // A waker or the drop of a capture has forked, and this is the child.
         return forked(core);
@@ -96,21 +96,33 @@ fn forked(core: &Arc<Core>) -> ShutdownReport {
 fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerSnapshot> {
     let deadline = Deadline::from_now(timeout);
     let mut registry = lock(&core.registry);
-    let mut has_failed = false;
-    while registry.live + registry.starting > 0 {
+    let (mut has_failed, mut backoff) = (false, Backoff::default());
+    // A submission that has taken a permit and has no worker yet is about to start one.
+    while registry.live + registry.starting + registry.stopping.len() > 0
+        || core.gate.see().taken() > 0
+    {
         if deadline.has_passed() {
-            return core.stragglers(&registry);
+            let stragglers = core.stragglers(&registry);
+            if !stragglers.is_empty() {
+                return stragglers;
+            }
+            // A submission took its permit before the gate was closed, and has not placed its task
+            // yet. A report now would be clean, and then that task would run.
+            drop(registry);
+            backoff.wait();
+            registry = lock(&core.registry);
+            continue;
         }
         let is_drop = waits_for == WaitsFor::Wanted;
-        if is_drop && core.runs_only_abandoned_tasks(&registry) {
+        if is_drop && registry.live > 0 && core.runs_only_abandoned_tasks(&registry) {
             // In these cases no worker can be started, or none is needed.
-            if has_failed || registry.live >= registry.limit || core.nothing_queued() {
+            if has_failed || registry.live >= registry.limit || core.queue.is_empty() {
                 return core.stragglers(&registry);
             }
             // A queued task may have been left to these workers, but they look at the queue only
             // when their tasks end. So another worker is started for the task.
             drop(registry);
-            has_failed = matches!(core.spawn_searcher(), Err(NotSpawned::Failed(_)));
+            has_failed = matches!(core.start_worker(), Err(NotSpawned::Failed(_)));
             registry = lock(&core.registry);
             if has_failed {
                 continue;
@@ -130,28 +142,14 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
 }
 
 impl Core {
-    /// Takes out and counts the queued tasks, except those that must run. Returns no task unless
-    /// queued tasks are to be discarded.
-    fn take_out(&self) -> Vec<Task> {
-        let mut taken = Vec::new();
-        if let Some(queue) = self.queue.as_ref().filter(|_| self.env.is_discarding()) {
-            let take = |position| queue.take_if(position, |task| !task.table.must_run);
-            let tasks = queue.positions().filter_map(take);
-            taken.extend(tasks.inspect(|_| self.counts.discard()));
-        }
-        // ORDERING: L1: the discards of this call come before its report.
-        (self.counts.shut_out).fetch_add(taken.len() as u64, Ordering::SeqCst);
-        taken
-    }
-
     /// Tells subscribers which workers have not ended. Each worker is reported once.
     fn tell_stragglers(&self, stragglers: &[WorkerSnapshot]) {
         for straggler in stragglers {
             let mut registry = lock(&self.registry);
-            let worker = registry.workers.get_mut(straggler.slot);
-            let is_told = worker
-                .and_then(Option::as_mut)
-                .is_none_or(|worker| std::mem::replace(&mut worker.is_told, true));
+            let is_told = registry.reported.contains(&straggler.slot);
+            if !is_told {
+                registry.reported.push(straggler.slot);
+            }
             // The lock is released before the call of the subscriber, which is user code.
             drop(registry);
             if !is_told {
@@ -167,19 +165,10 @@ impl Core {
         let mut stragglers = self.stragglers(&registry);
         if let Some(own) = self.env.own_slot() {
             if stragglers.iter().all(|worker| worker.slot != own) {
-                stragglers.push(self.snapshot(&registry, own));
+                stragglers.push(self.snapshot(own));
             }
         }
         stragglers
-    }
-
-    /// Tells every idle worker to end.
-    fn retire_idle(&self) {
-        let mut registry = lock(&self.registry);
-        for slot in 0..registry.workers.len() {
-            self.retire(&mut registry, slot, false);
-        }
-        self.end_sweeps(&registry);
     }
 
     /// Returns `true` if at one moment every worker ran an abandoned task, and no worker was being

@@ -28,7 +28,9 @@ pub(crate) fn submit<S: Stored, J: Job>(
         let task = task.expect("what is refused stays");
         // SAFETY: the task was made above, of these types.
         let (stored, job) = unsafe { task.into_parts::<S, J>() };
-        if let Some(pending) = stored.into_pending() {
+        let mut pending = None;
+        stored.copy_pending(&mut pending);
+        if let Some(pending) = pending {
             pending.leave();
         }
         (job, why.into_refusal())
@@ -46,8 +48,22 @@ pub(crate) fn submit_with<S: Stored, J: Job>(
     if options.extras.wrap() {
         submit_wrapped(core, stored, job, options)
     } else {
-        submit(core, stored, job, |task| core.submit(task, &options))
+        submit(core, stored, job, |task| accept(core, task, &options))
     }
+}
+
+/// Submits a task. If it is accepted, the task keeps its permit of its group.
+#[inline]
+pub(super) fn accept(
+    core: &Arc<Core>,
+    task: &mut Option<Task>,
+    options: &SubmitOptions<'_>,
+) -> Result<Location, SubmitError> {
+    let location = core.submit(task, options)?;
+    if let Some(permit) = options.of_group.take() {
+        permit.leave_with_task();
+    }
+    Ok(location)
 }
 
 fn submit_wrapped<S: Stored, J: Job>(
@@ -62,7 +78,7 @@ fn submit_wrapped<S: Stored, J: Job>(
         deadline: Some(&deadline),
         ..options
     };
-    let accept = |task: &mut Option<Task>| core.submit(task, &options);
+    let accept = |task: &mut Option<Task>| accept(core, task, &options);
     match (extras.label, times) {
         (Some(label), None) => submit(core, (label, stored), job, accept),
         (None, times) => submit(core, (times, stored), job, accept),

@@ -2,15 +2,17 @@
 
 use super::call::do_with;
 use super::core::Core;
-use super::request::{Extras, SubmitError};
+use super::request::Extras;
 use super::shutdown::{shutdown, WaitsFor};
 use super::submit::submit;
 use super::threads::NotSpawned;
 use crate::builder::Builder;
-use crate::error::{DeadlineError, Refusal};
+use crate::error::DeadlineError;
+use crate::parts::gate::Permit;
 use crate::parts::in_flight::NOTIFIED;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{lock, now, Arc};
+use crate::work::owed::Owed;
 use std::sync::{mpsc, Barrier};
 use std::thread;
 use std::time::Duration;
@@ -24,7 +26,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    do_with(core, &Extras::NONE, f, Duration::MAX)
+    do_with(core, None, &Extras::NONE, f, Duration::MAX)
 }
 
 fn until(is_reached: impl Fn() -> bool) {
@@ -102,28 +104,6 @@ fn a_caller_of_a_surplus_worker_is_released_while_the_registry_is_locked() {
     }
 }
 
-/// Law 1: a worker that claims its own slot to look at the queue is not busy, so no submission may
-/// be refused as saturated. A submission learns of the worker by its entry in the ready ring. The
-/// count `awake` may not show the worker, because the worker may enter and leave that count between
-/// the submission's two readings.
-#[test]
-fn a_worker_that_looks_around_is_not_taken_for_a_busy_one() {
-    let core = pool(Builder::new().max_workers(1).idle_timeout(Duration::MAX));
-    assert!(call(&core, || ()).is_ok());
-    let slot = &core.slots[0];
-    until(|| slot.see().is_parked());
-    assert!(slot.claim_self(), "in its place");
-    let refused = core.is_saturated(None);
-    // SAFETY: this thread acts for the slot's worker, which sleeps. The slot is `Searching`.
-    unsafe { slot.publish_idle(&core.ready, 0) };
-    let worker = lock(&core.registry).workers[0]
-        .as_ref()
-        .map(|worker| worker.thread.handle.thread().unpark());
-    worker.expect("a worker");
-    assert!(!refused, "one worker, and no task");
-    end(&core);
-}
-
 /// Law 9: a worker without a task is free, even while another thread sends it to the queue. So once
 /// all tasks have ended, no worker counts as busy.
 #[test]
@@ -168,62 +148,55 @@ fn an_idle_worker_takes_orders_while_the_registry_is_locked() {
     end(&core);
 }
 
-/// Law 10: a slot that a refused submission gives back is used for a queued task. Here a submission
-/// holds the last free slot while another one queues its task. Then the pool closes, and the first
-/// submission is refused. The queued task gets a worker on the slot, so it does not wait for the
-/// running task.
+/// Law 5: a spawner that gives its slot back, because the limit was lowered meanwhile, makes sure that
+/// a worker looks at the queue. Here another submission has found no free slot meanwhile, and has
+/// queued its task. Then the limit is raised again. The task does not wait for the running one.
 #[test]
-fn law10_a_slot_that_a_refusal_gives_back_is_there_for_the_queue() {
-    let core = pool(Builder::new().max_workers(2).queue_capacity(2));
+fn law05_a_start_without_a_slot_looks_for_one_again() {
+    let core = pool(Builder::new().max_workers(3).queue_capacity(2));
     let (open, gate) = mpsc::channel::<()>();
     assert!(serves(&core, move || _ = gate.recv()));
-    let slot = core.free.pop().expect("a second slot");
+    let held = [(); 2].map(|()| core.free.pop().expect("a slot"));
     let (done, ran) = mpsc::channel();
     assert!(serves(&core, move || done.send(()).expect("it waits")));
-    let report = shutdown(&core, Shutdown::Drain, Duration::ZERO, WaitsFor::All);
-    assert!(!report.is_clean());
-    let other = submit(
-        &core,
-        (),
-        || (),
-        |task| {
-            let spawned = core.spawn(slot, task);
-            assert!(matches!(spawned, Err(NotSpawned::NotNeeded)));
-            Err(SubmitError::Refused(Refusal::Closed))
-        },
-    );
-    assert!(other.is_err());
+    core.set_limit(1);
+    let (permit, _) = core.gate.take().expect("space");
+    let (mut task, mut owed) = (None, Owed::default());
+    for slot in held {
+        let permit = Permit::of_taken_task();
+        let (back, why) = core
+            .spawn_with(slot, &mut task, permit, &mut owed)
+            .expect_err("the limit is reached");
+        back.leave_with_task();
+        assert!(matches!(why, NotSpawned::NotNeeded));
+    }
+    core.set_limit(3);
+    core.pay(&mut owed);
     assert_eq!(ran.recv_timeout(Duration::from_secs(10)), Ok(()));
+    owed.give(&core.gate, permit);
+    core.pay(&mut owed);
     drop(open);
     end(&core);
 }
 
-/// Law 5: if a thread cannot start a worker for the queue (`NotNeeded`), it searches again for an
-/// idle worker or a free slot. Here the thread holds the only free slot while another submission
-/// finds no free slot and queues its task. Then the slot becomes free. The repeated search starts a
-/// worker on it, so the task does not wait for the running task.
+/// Law 10: the last worker of a closed pool stays until each accepted task has been placed. The thread
+/// that gives the last permit back then ends the worker.
 #[test]
-fn law05_a_start_without_a_slot_looks_for_one_again() {
-    for hooked in [false, true] {
-        let mut builder = Builder::new().max_workers(2).queue_capacity(2);
-        if hooked {
-            builder = builder.on_worker_start(|_| ());
-        }
-        let core = pool(builder);
-        let (open, gate) = mpsc::channel::<()>();
-        assert!(serves(&core, move || _ = gate.recv()));
-        let slot = core.free.pop().expect("a second slot");
-        if core.env.hooks.start.is_none() {
-            core.in_flight.add(NOTIFIED);
-        }
-        let (done, ran) = mpsc::channel();
-        assert!(serves(&core, move || done.send(()).expect("it waits")));
-        core.free.push(slot);
-        core.start_no_searcher(&NotSpawned::NotNeeded);
-        assert_eq!(ran.recv_timeout(Duration::from_secs(10)), Ok(()));
-        drop(open);
-        end(&core);
-    }
+fn law10_the_last_worker_waits_for_a_task_that_is_being_placed() {
+    let core = pool(Builder::new().max_workers(1).queue_capacity(2));
+    assert!(call(&core, || ()).is_ok());
+    let (permit, _) = core.gate.take().expect("space");
+    let report = shutdown(
+        &core,
+        Shutdown::Drain,
+        Duration::from_millis(50),
+        WaitsFor::All,
+    );
+    assert!(!report.is_clean(), "a submission has a permit");
+    let mut owed = Owed::default();
+    owed.give(&core.gate, permit);
+    core.pay(&mut owed);
+    end(&core);
 }
 
 /// Law 6: live workers follow demand. Submissions use the worker that was put on the bench last.
@@ -281,8 +254,9 @@ fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
 #[test]
 fn a_slot_in_a_spawners_hands_ends_no_worker() {
     let core = pool(Builder::new().max_workers(3).min_workers(2));
+    let mut owed = Owed::default();
     for _ in 0..2 {
-        assert!(core.spawn_searcher().is_ok());
+        assert!(core.spawn_searcher(&mut owed).is_ok());
     }
     core.await_idle();
     let stopped = core.free.pop().expect("the third");
@@ -291,8 +265,13 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     assert_eq!((registry.live, registry.retiring), (2, 0));
     drop(registry);
     assert!(core.env.is_closed_or_over_limit(), "over the limit");
-    let spawned = core.spawn(stopped, &mut None);
-    assert!(matches!(spawned, Err(NotSpawned::NotNeeded)), "{spawned:?}");
+    let permit = core.gate.take().expect("space").0;
+    let (permit, why) = core
+        .spawn_with(stopped, &mut None, permit, &mut owed)
+        .expect_err("the limit is reached");
+    assert!(matches!(why, NotSpawned::NotNeeded), "{why:?}");
+    owed.give(&core.gate, permit);
+    core.pay(&mut owed);
     assert!(!core.env.is_closed_or_over_limit());
     end(&core);
 }

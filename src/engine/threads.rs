@@ -2,22 +2,23 @@
 //!
 //! A slot on which a thread is being started is `Held`. The new thread waits until the spawner has
 //! registered it and published its first order. Under the registry's lock, the spawner counts the
-//! worker as living. If no other worker lives, the spawner also clears the queue's flag `ASLEEP`,
-//! so that tasks may be queued from then on. In a pool with a start hook, the worker counts as busy
-//! until the hook has ended. In a pool without one, a worker that is started for the queue counts
-//! as notified.
+//! worker as living. If no other worker lives, the spawner also clears the gate's flag `ASLEEP`, so
+//! that tasks may be queued from then on. A new worker runs the start hook before it obeys its first
+//! order.
 //!
 //! Threads join each other as they end, see [`thread`](crate::work::thread). A shutdown joins the
 //! rest.
 
-use super::core::{Core, Registry, WorkerEntry};
+use super::core::{Core, Registry};
 use super::request::Location;
 use super::worker;
 use crate::parts::backoff::Backoff;
-use crate::parts::in_flight::{Seen, NOTIFIED, RETURNING};
-use crate::parts::slot::{Claim, Slot};
+use crate::parts::gate::Permit;
+use crate::parts::in_flight::NOTIFIED;
+use crate::parts::slot::Claim;
 use crate::sync::{lock, Arc, Ordering};
 use crate::work::job::Task;
+use crate::work::owed::Owed;
 use crate::work::thread::{start, Thread};
 use std::io;
 
@@ -26,7 +27,7 @@ use std::io;
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum NotSpawned {
-    /// The pool is closed and needs no further worker, the limit is reached, or no slot was free.
+    /// The limit is reached, no slot was free, or the pool is closed and nothing is queued.
     NotNeeded,
     /// The OS refused a thread.
     Failed(io::Error),
@@ -48,98 +49,105 @@ impl Core {
     /// Waits until the workers of a new pool are idle.
     pub(crate) fn await_idle(&self) {
         let mut backoff = Backoff::default();
-        let is_idle =
-            |(slot, worker): (&Slot<_, _>, &Option<_>)| worker.is_none() || slot.see().is_idle();
-        while !(self.slots.iter().zip(&lock(&self.registry).workers)).all(is_idle) {
+        let is_idle = |slot: &usize| {
+            let it = &self.slots[*slot];
+            it.record.tasks_before().is_none() || it.see().is_idle()
+        };
+        while !(0..self.used_slots().len()).all(|slot| is_idle(&slot)) {
             backoff.wait();
         }
     }
 
-    /// Starts a worker that looks at the queue. The worker counts as notified from here on, unless
-    /// a start hook may delay it.
-    ///
-    /// If the start fails, `start_no_searcher` repeats the search for a worker, and may call this
-    /// function again. The recursion is bounded: see [`Core::notify_another`].
-    pub(crate) fn spawn_searcher(self: &Arc<Self>) -> Result<(), NotSpawned> {
-        if self.env.hooks.start.is_none() {
-            self.in_flight.add(NOTIFIED);
-        }
-        let slot = self.free.pop().ok_or(NotSpawned::NotNeeded);
-        slot.and_then(|slot| self.spawn(slot, &mut None))
-            .map(drop)
-            .inspect_err(|why| self.start_no_searcher(why))
+    /// Starts a worker that looks at the queue, and pays what that leads to.
+    pub(crate) fn start_worker(self: &Arc<Self>) -> Result<(), NotSpawned> {
+        let mut owed = Owed::default();
+        let started = self.spawn_searcher(&mut owed);
+        self.pay(&mut owed);
+        started
     }
 
-    /// Makes up for a start that failed (A4). Takes the planned worker out of the count `notified`,
-    /// then searches for a worker again. Other threads may have skipped their search because they
-    /// saw the count, or may have found no free slot because this thread held the slot.
-    ///
-    /// After `NotNeeded`, this searches for an idle worker, or else for another free slot. If the
-    /// OS refused a thread, this searches for idle workers only, and does not ask for another
-    /// thread. If none is idle, a busy worker looks at the queue when its task has ended.
-    pub(super) fn start_no_searcher(self: &Arc<Self>, why: &NotSpawned) {
-        if self.env.hooks.start.is_none() {
+    /// Starts a worker that looks at the queue. Other threads rely on it from here on: it counts as
+    /// notified until it looks at the queue or, in a pool with a start hook, until it is registered,
+    /// because a hook may take long.
+    pub(crate) fn spawn_searcher(self: &Arc<Self>, owed: &mut Owed) -> Result<(), NotSpawned> {
+        self.in_flight.add(NOTIFIED);
+        let slot = self.free.pop().ok_or(NotSpawned::NotNeeded);
+        let started = slot.and_then(|slot| self.start_thread(slot, false, owed));
+        let result = started.map(|(slot, thread)| _ = self.register(slot, thread, None));
+        if result.is_err() || self.env.hooks.start.is_some() {
             self.in_flight.sub(NOTIFIED);
         }
-        match why {
-            NotSpawned::NotNeeded => self.notify_another(),
-            NotSpawned::Failed(_) => _ = self.notify_idle(Seen::is_any_searching),
-        }
-        self.serve_line();
+        result
     }
 
-    /// Starts a worker on a slot that the caller has popped from the free ring. If there is a task,
-    /// and the OS gives a thread, the task is taken out and becomes the worker's first order. If
-    /// there is no task, the worker looks at the queue. Returns the location of the task.
+    /// Starts a worker for a task that has a permit, on a slot that the caller has popped from the
+    /// free ring. The task is the worker's first order. On failure, gives the permit back.
     #[cold]
-    pub(super) fn spawn(
+    pub(super) fn spawn_with(
         self: &Arc<Self>,
         slot: usize,
         task: &mut Option<Task>,
-    ) -> Result<Option<Location>, NotSpawned> {
-        if let Err(why) = self.begin_start(slot, task.is_some()) {
-            if task.is_some() {
-                // While this thread held the slot, other submissions may have seen no free slot and
-                // queued their tasks without a worker for them. So this thread looks for a worker.
-                // If there is no task, `start_no_searcher` does this.
-                self.notify_another();
+        permit: Permit,
+        owed: &mut Owed,
+    ) -> Result<Location, (Permit, NotSpawned)> {
+        match self.start_thread(slot, true, owed) {
+            Ok((slot, thread)) => {
+                let location = self.register(slot, thread, Some((task, permit)));
+                Ok(location.expect("the location of the task"))
             }
-            return Err(why);
+            Err(why) => {
+                if matches!(why, NotSpawned::NotNeeded) {
+                    // While this thread held the slot, other submissions may have seen no free slot
+                    // and queued their tasks without a worker for them (A4).
+                    owed.look();
+                }
+                Err((permit, why))
+            }
         }
+    }
+
+    /// Asks the OS for a thread on a slot. Gives the slot back if there is no thread.
+    fn start_thread(
+        self: &Arc<Self>,
+        slot: usize,
+        has_task: bool,
+        owed: &mut Owed,
+    ) -> Result<(usize, Thread), NotSpawned> {
+        self.begin_start(slot, has_task)?;
         let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
         let main = move || worker::main(&core, slot);
         let ended = Arc::clone(&self.ended);
         match start(name, self.settings.stack_size, ended, main) {
-            Ok(thread) => {
-                let location = self.register(slot, thread, task);
-                // If no other worker lived, `register` has woken up the queue. So there may be
-                // space for the line now.
-                self.serve_line();
-                Ok(location)
-            }
+            Ok(thread) => Ok((slot, thread)),
             Err(error) => {
                 self.start_failed(slot);
-                self.tell_spawn_failed(&error);
+                if cfg!(feature = "tracing") {
+                    owed.calls().tell_refused(copy_of(&error));
+                }
                 Err(NotSpawned::Failed(error))
             }
         }
     }
 
-    /// Begins a start. Gives the slot back and returns an error if the limit is reached. Does the
-    /// same in a closed pool, unless the worker is started for the queue and a task is queued.
+    /// Begins a start. Gives the slot back and returns an error if the limit is reached; or if the
+    /// worker is to look at the queue, the pool is closed and nothing is queued.
     fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotSpawned> {
         let mut registry = lock(&self.registry);
-        let is_of_use = !self.env.is_closed() || !has_task && !self.nothing_queued();
+        let is_of_use = has_task || !self.env.is_closed() || !self.queue.is_empty();
         if !is_of_use || self.slots_to_withhold(&registry) > 0 {
             self.put_back(&mut registry, slot);
-            drop(registry);
-            self.serve_line();
             return Err(NotSpawned::NotNeeded);
         }
         registry.starting += 1;
+        let used = &self.headcount.used;
+        // Relaxed: only threads with the registry's lock write it.
+        if used.load(Ordering::Relaxed) <= slot as u64 {
+            // ORDERING: P3, L1: set before the slot gets a task.
+            used.swap(slot as u64 + 1, Ordering::SeqCst);
+        }
         // SAFETY: the caller popped the slot's free entry, and uses it once.
-        unsafe { self.slots[slot].begin_start(self.env.hooks.start.is_some()) };
+        unsafe { self.slots[slot].begin_start() };
         Ok(())
     }
 
@@ -147,18 +155,22 @@ impl Core {
     fn start_failed(self: &Arc<Self>, slot: usize) {
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
+        // Relaxed: a figure.
+        self.counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
         // SAFETY: this thread called `begin_start` for the slot, and the OS created no thread.
         unsafe { self.slots[slot].start_failed() };
         self.put_back(&mut registry, slot);
         self.changed.notify_all();
-        drop(registry);
-        // Relaxed: a count.
-        self.counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
-        self.serve_line();
     }
 
-    /// Registers a new thread, counts it, and gives it its first order.
-    fn register(&self, slot: usize, thread: Thread, task: &mut Option<Task>) -> Option<Location> {
+    /// Registers a new thread, counts it, and gives it its first order: a task, or a look at the
+    /// queue.
+    fn register(
+        &self,
+        slot: usize,
+        thread: Thread,
+        task: Option<(&mut Option<Task>, Permit)>,
+    ) -> Option<Location> {
         let it = &self.slots[slot];
         let mut registry = lock(&self.registry);
         registry.starting -= 1;
@@ -168,16 +180,18 @@ impl Core {
         if registry.workers.len() <= slot {
             registry.workers.resize_with(slot + 1, || None);
         }
-        registry.workers[slot] = Some(WorkerEntry {
-            thread,
-            tasks_before: it.record.tally(|| 0).ran(),
-            is_told: false,
-        });
+        registry.workers[slot] = Some(thread);
         registry.live += 1;
-        registry.spawned += 1;
-        registry.peak = registry.peak.max(registry.live);
-        if let (Some(queue), 1) = (&self.queue, registry.live) {
-            queue.wake();
+        it.record.begin_worker(self.env.hooks.start.is_some());
+        // Relaxed: figures. Only threads with the registry's lock write them. `spawned` is written
+        // first, because a reader reads it last.
+        let figures = &self.headcount;
+        figures.spawned.fetch_add(1, Ordering::Relaxed);
+        figures.live.fetch_add(1, Ordering::Relaxed);
+        let peak = figures.peak.load(Ordering::Relaxed);
+        (figures.peak).store(peak.max(registry.live as u64), Ordering::Relaxed);
+        if registry.live == 1 {
+            self.gate.wake();
         }
         self.begin_sweeps(&registry);
         // A shutdown may wait until `starting` is zero.
@@ -185,8 +199,8 @@ impl Core {
         // SAFETY: this thread has held the slot since `begin_start`. A new worker is not parked, so
         // the claim is `AWAKE`.
         unsafe {
-            if task.is_some() {
-                return Some(self.hand_over(slot, Claim::AWAKE, task));
+            if let Some((task, permit)) = task {
+                return Some(self.hand_over(slot, Claim::AWAKE, task, permit));
             }
             it.send_searching(Claim::AWAKE);
         }
@@ -195,23 +209,6 @@ impl Core {
 
     // ---- the end of a worker --------------------------------------------------------
 
-    /// Adds a worker that is about to become `Retiring` to the count `returning`. Does nothing in a
-    /// pool with a stop hook, because a submission that sees the count tries again and again, and
-    /// the hook may take long.
-    pub(super) fn begin_return(&self) {
-        if self.env.hooks.stop.is_none() {
-            self.in_flight.add(RETURNING);
-        }
-    }
-
-    /// Takes the worker out of `returning`. Called once its slot is free, or once it is clear that
-    /// the worker stays.
-    pub(super) fn end_return(&self) {
-        if self.env.hooks.stop.is_none() {
-            self.in_flight.sub(RETURNING);
-        }
-    }
-
     /// Tells the worker on a slot to end, if the worker is idle. If `benched` is set, the worker
     /// must also still be on the bench. The caller holds the registry's lock, so the slot keeps its
     /// thread meanwhile.
@@ -219,13 +216,30 @@ impl Core {
         let Some(Some(worker)) = registry.workers.get(slot) else {
             return;
         };
-        self.begin_return();
         let Some(claim) = self.slots[slot].retire(benched) else {
-            return self.end_return();
+            return;
         };
         if claim.parked {
-            worker.thread.handle.thread().unpark();
+            worker.handle.thread().unpark();
         }
         registry.retiring += 1;
+    }
+
+    /// Tells every idle worker to end, and shutdowns to look whether all have ended.
+    pub(super) fn retire_idle(&self) {
+        let mut registry = lock(&self.registry);
+        for slot in 0..registry.workers.len() {
+            self.retire(&mut registry, slot, false);
+        }
+        self.end_sweeps(&registry);
+        self.changed.notify_all();
+    }
+}
+
+/// Returns a copy of an error, for subscribers. The original goes to the caller.
+fn copy_of(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => io::Error::new(error.kind(), error.to_string()),
     }
 }

@@ -33,7 +33,7 @@ use super::unrun::Unrun;
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub enum DeadlineError<F> {
+pub enum DeadlineError<F = ()> {
     /// The pool did not take the task, or a shutdown handed it back before it started.
     Refused(Refused<F>),
     /// No worker started the closure by the deadline, or early enough for

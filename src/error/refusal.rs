@@ -28,7 +28,11 @@ use std::io;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Every worker was busy and the queue was full.
+    /// As many accepted tasks had not ended as the pool's limit and the capacity of its queue allow
+    /// together; or other submissions waited for space, and this one was not to wait.
+    ///
+    /// A pool has no queue unless it was built with a
+    /// [`queue_capacity`](crate::Builder::queue_capacity).
     ///
     /// The pool has more work than it can do at the moment, and the same submission may be taken a
     /// little later. In a service, answer the request with an error such as 503. In a batch, run
@@ -60,7 +64,7 @@ pub enum Refusal {
     /// `source()` give the OS's error.
     SpawnFailed(io::Error),
     /// The submission came from a worker of this pool, or through a scope that was opened on such a
-    /// worker, and would have had to wait for queue space or for a queued task.
+    /// worker, and would have had to wait for space or for a queued task.
     ///
     /// A worker that waits for its own pool may wait for itself. So on a worker, no submission
     /// waits for space, not even a [`serve_async`](crate::Awaitable::serve_async) that is first
@@ -91,8 +95,9 @@ pub enum Refusal {
     /// The group that the task was served through has as many tasks pending as its
     /// [limit](crate::Pool::limited_group) allows.
     ///
-    /// The pool itself may have space. Retry once tasks of the group have ended; a service answers
-    /// "too many requests" (429). [`Refused::caller_runs`](crate::Refused::caller_runs) does not
+    /// The pool itself may have space. A submission whose policy is to wait, and one that awaits space,
+    /// waits for a place of the group instead, unless the limit is zero. Retry once tasks of the group
+    /// have ended; a service answers "too many requests" (429). [`Refused::caller_runs`](crate::Refused::caller_runs) does not
     /// run such a closure, as that would exceed the limit.
     GroupFull,
 }
@@ -133,7 +138,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Saturated => {
-                "the pool is saturated: all workers are busy, no queue space is left"
+                "the pool is saturated: all workers are busy, and there is no queue or no space in it"
             }
             Self::Closed => "the pool is shut down",
             Self::Cancelled => "the group is cancelled",

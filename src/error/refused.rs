@@ -64,7 +64,7 @@ use super::refusal::Refusal;
 /// assert_eq!(shelf.try_recv()?, [1, 2, 3]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Refused<F> {
+pub struct Refused<F = ()> {
     closure: Closure<F>,
     reason: Refusal,
 }

@@ -154,7 +154,7 @@ fn assert_says(error: &dyn Error, text: &str) {
 #[test]
 fn a_refusal_says_in_one_line_what_happened_wherever_it_is() {
     let texts = [
-        "the pool is saturated: all workers are busy, no queue space is left",
+        "the pool is saturated: all workers are busy, and there is no queue or no space in it",
         "the pool is shut down",
         "the group is cancelled",
         "no worker thread could be started: no more threads",

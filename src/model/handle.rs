@@ -1,9 +1,8 @@
 //! The two sides of a handle's node, without a pool.
 
 use super::{Deadline, Decision};
-use crate::parts::completion::{self, HandleSide, TaskSide};
+use crate::parts::completion::{self, HandleSide, Remains, TaskSide};
 use crate::parts::deadline;
-use crate::work::panics::wake_and_drop;
 use std::task::Waker;
 
 const TASK_ID: u64 = 8;
@@ -44,7 +43,9 @@ impl<T: Send + 'static> Promise<T> {
     /// otherwise. Then calls the waker, or drops the node if the handle has left meanwhile.
     pub fn end(self, outcome: T) {
         let outcome = (!self.0.node().is_gone()).then_some(outcome);
-        wake_and_drop(self.0.end(outcome).release());
+        let Remains { waker, node } = self.0.end(outcome).release();
+        waker.into_iter().for_each(Waker::wake);
+        drop(node);
     }
 }
 

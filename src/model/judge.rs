@@ -1,9 +1,10 @@
 //! Checks of a pool between any two steps of a shuttle execution. They assert the invariants of the
-//! counts, as the table in `parts/in_flight.rs` states them. They also assert law 5, which says
-//! when a call may start a thread. [`is_quiet`] asserts more while every worker sleeps.
+//! permits and of the bench. They also assert law 5, which says when a call may start a thread.
+//! [`is_quiet`] asserts more while every worker sleeps.
 
 use crate::engine::core::Core;
-use crate::parts::queue::Queue;
+use crate::group::Group;
+use crate::parts::gate::Freed;
 use crate::parts::slot::{State, Word};
 use crate::pool::Pool;
 use crate::sync::control::peek;
@@ -21,8 +22,8 @@ pub fn attend(pool: &Pool) {
             // `peek` returns `None` if the check would have to wait for a step of another thread.
             // That can happen while the pool is being dropped. It is not an error.
             let _ = peek(|| {
-                assert_counted(&core);
-                note_taken(&core);
+                assert_bounded(&core);
+                note_line(&core);
                 starts.look(&core);
             });
         }
@@ -32,16 +33,26 @@ pub fn attend(pool: &Pool) {
 std::thread_local! {
     /// The number of checks so far, of all pools. The checks use it as their clock.
     static MOMENT: Cell<u64> = const { Cell::new(0) };
-    /// The current call of each thread on each pool, by thread number and pool id. The values are
-    /// the moment when the call began, and the result of [`Call::taken_otherwise`].
-    static CALLS: RefCell<HashMap<(usize, u64), (u64, u64)>> = RefCell::default();
+    /// The current call of each thread on each pool, by thread number and pool id.
+    static CALLS: RefCell<HashMap<(usize, u64), Seen>> = RefCell::default();
+}
+
+/// What the checks have seen during a call.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// The moment when the call began.
+    began: u64,
+    /// Set if at one moment a submission that must not wait had to let others go first.
+    is_line_there: bool,
+    /// The greatest number of submissions in line.
+    waiting: u64,
 }
 
 /// A call on a pool. It lasts until this value is dropped.
 #[derive(Debug)]
 pub struct Call {
     of: (usize, u64),
-    outer: Option<(u64, u64)>,
+    outer: Option<Seen>,
 }
 
 impl Call {
@@ -49,15 +60,25 @@ impl Call {
     #[must_use]
     pub fn begin(pool: &Pool) -> Self {
         let of = (me(), pool.core().env.id);
-        let outer = CALLS.with_borrow_mut(|calls| calls.insert(of, (MOMENT.get(), 0)));
+        let seen = Seen {
+            began: MOMENT.get(),
+            is_line_there: false,
+            waiting: 0,
+        };
+        let outer = CALLS.with_borrow_mut(|calls| calls.insert(of, seen));
         Self { of, outer }
     }
 
-    /// Returns the greatest number of slots that had a worker in a hook at one moment of the call.
-    /// Such a slot is taken, but not by a task.
+    /// Returns `true` if others waited in line at one moment of the call. If the call `may_wait`, it
+    /// may have stood there itself.
     #[must_use]
-    pub fn taken_otherwise(&self) -> u64 {
-        CALLS.with_borrow(|calls| calls[&self.of].1)
+    pub fn others_waited(&self, may_wait: bool) -> bool {
+        let seen = CALLS.with_borrow(|calls| calls[&self.of]);
+        if may_wait {
+            seen.waiting > 1
+        } else {
+            seen.is_line_there
+        }
     }
 }
 
@@ -92,11 +113,10 @@ impl Starts {
         // had grown it, that thread would have come to a check of its own first.
         if starting > self.starting.replace(starting) {
             let call = CALLS.with_borrow(|calls| calls.get(&(me(), core.env.id)).copied());
-            let call = call.map(|(began, _)| began);
             let none_idle = self.none_idle.get();
             let slots: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
             assert!(
-                call.is_none_or(|call| none_idle >= call),
+                call.is_none_or(|call| none_idle >= call.began),
                 "a thread is started, but since the call began there was always an idle worker: {slots:?}"
             );
         }
@@ -104,7 +124,8 @@ impl Starts {
 }
 
 /// Returns `true` if a worker is idle and a submission can find it. Returns `false` if the pool is
-/// closed, or if there are surplus workers, because the idle workers may be the surplus ones.
+/// closed, or if there are surplus workers, because the idle workers may be the surplus ones. A worker
+/// in its start hook and a worker that calls user code are not idle.
 fn is_any_idle(core: &Core) -> bool {
     if core.env.is_closed() || core.env.is_over() {
         return false;
@@ -125,75 +146,57 @@ fn count(core: &Core, is_one: impl Fn(Word) -> bool) -> u64 {
     core.slots.iter().filter(|slot| is_one(slot.see())).count() as u64
 }
 
-/// Asserts that the counts cover each worker that has no task and is in no ring. Such a worker is
-/// counted before it leaves a ring, and until it is in a ring again. Workers in a start hook are
-/// not counted. In a pool with a stop hook, workers that end are not counted either.
-fn assert_counted(core: &Core) {
-    let [awake, notified, returning] = core.in_flight.figures();
-    let searches = |word: Word| word.state() == State::Searching && !word.is_starting();
-    let searching = count(core, searches);
-    let shows = || {
-        let words: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
-        let benched = core.benched.load(Ordering::SeqCst);
-        format!("{words:?}: {awake} awake, {notified} notified, {returning} returning, {benched} benched")
-    };
-    assert!(searching <= awake + notified, "{}", shows());
-    if core.env.hooks.stop.is_none() {
-        let away = searching + count(core, |word| word.state() == State::Retiring);
-        assert!(away <= awake + notified + returning, "{}", shows());
-    }
+/// Asserts what submissions rely on. There are never more permits taken than the pool has. Each task
+/// in the queue or offered to a worker has a permit, so the queue has a cell for each of them. The count
+/// of benched workers includes each worker on the bench.
+fn assert_bounded(core: &Core) {
+    let taken = core.gate.see().taken();
+    let permits = core.settings.max_workers + core.settings.queue_capacity;
+    let offered = count(core, |word| word.state() == State::Offered);
+    let (queued, benched) = (core.queue.len(), core.benched.load(Ordering::SeqCst));
+    let is_sound = taken <= permits as u64
+        && queued + offered <= taken
+        && count(core, Word::is_benched) <= benched;
     assert!(
-        count(core, Word::is_benched) <= core.benched.load(Ordering::SeqCst),
-        "{}",
-        shows()
+        is_sound,
+        "{taken} of {permits} permits, {queued} queued, {benched} benched: {:?}",
+        core.slots.iter().map(|slot| slot.see()).collect::<Vec<_>>()
     );
 }
 
-/// Notes the figure that [`Call::taken_otherwise`] returns, for each call on this pool.
-fn note_taken(core: &Core) {
-    let taken = in_hooks(core);
+/// Notes for each call on this pool whether others wait in line.
+fn note_line(core: &Core) {
+    let is_line_there = core.gate.see().is_waited_for();
+    let waiting = core.line.waiting();
     CALLS.with_borrow_mut(|calls| {
-        for ((_, pool), (_, most)) in calls.iter_mut() {
+        for ((_, pool), seen) in calls.iter_mut() {
             if *pool == core.env.id {
-                *most = taken.max(*most);
+                seen.is_line_there |= is_line_there;
+                seen.waiting = waiting.max(seen.waiting);
             }
         }
     });
 }
 
-/// Returns how many slots have a worker in a hook. A worker in its start hook counts even if it has
-/// been given a task, because that task may be taken back.
-fn in_hooks(core: &Core) -> u64 {
-    if core.env.hooks.start.is_none() && core.env.hooks.stop.is_none() {
-        return 0;
-    }
-    let stops = core.env.hooks.stop.is_some();
-    let (head, free) = core.free.held();
-    let is_free = |slot| (0..free).any(|n| core.free.entry(head.wrapping_add(n)) == Some(slot));
-    let withheld = crate::sync::lock(&core.registry).withheld.clone();
-    let is_in_hook = |(slot, word): (usize, Word)| match word.state() {
-        State::Retiring => stops,
-        // The slot is on its way back to the free ring, a few steps after the stop hook. Or a
-        // thread has popped it and is about to start a worker on it. In both cases the slot counts
-        // as taken, because no submission waits for it.
-        State::Free => !is_free(slot) && !withheld.contains(&slot),
-        _ => word.is_starting(),
-    };
-    let words = core.slots.iter().map(|slot| slot.see()).enumerate();
-    words.filter(|one| is_in_hook(*one)).count() as u64
+/// Returns how many permits are those of dead cells: of cells that are dead or may become dead, and of
+/// cells that `head` has passed, until a thread gives their permits back. The latter are counted for all
+/// pools. Returns `u64::MAX` if this thread cannot look at the queue now.
+#[must_use]
+pub fn permits_of_dead_cells(pool: &Pool) -> u64 {
+    let dead = peek(|| pool.core().queue.dead_cells());
+    dead.map_or(u64::MAX, |dead| dead + Freed::in_motion())
 }
 
-/// Returns how many places of the queue are dead or may become dead, behind the oldest place that
-/// is not dead. Returns `u64::MAX` if this thread cannot look at the queue now.
+/// Returns how many permits of a limited group are taken.
 #[must_use]
-pub fn dead_places(pool: &Pool) -> u64 {
-    let core = pool.core();
-    peek(|| core.queue.as_ref().map_or(0, Queue::dead_places)).unwrap_or(u64::MAX)
+pub fn permits_of_group(group: &Group) -> usize {
+    let gate = group.members().gate().expect("the group has a limit");
+    gate.see().taken() as usize
 }
 
 /// Returns `true` if the pool is quiet: it is open, every worker sleeps, no worker has ended so far
-/// and no sweep is planned. If so, asserts that the counts, the ready ring, the bench and the
-/// registry say the same. The caller makes sure that no call on the pool runs meanwhile.
+/// and no sweep is planned. If so, asserts that the counts, the permits, the ready ring, the bench
+/// and the registry say the same. The caller makes sure that no call on the pool runs meanwhile.
 #[must_use]
 pub fn is_quiet(pool: &Pool) -> bool {
     let quiet = peek(|| {
@@ -201,12 +204,15 @@ pub fn is_quiet(pool: &Pool) -> bool {
         let rests = |state| state == State::Free || state == State::Idle;
         let words: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
         let registry = crate::sync::lock(&core.registry);
+        let spawned = core.headcount.spawned.load(Ordering::SeqCst);
         let is_settled =
-            registry.spawned == registry.live as u64 && core.sweep_at.load(Ordering::SeqCst) == 0;
+            spawned == registry.live as u64 && core.sweep_at.load(Ordering::SeqCst) == 0;
         let quiet = (is_settled && !core.env.is_closed())
             && (words.iter()).all(|w| rests(w.state()) && w.is_idle() == w.is_parked());
         if quiet {
-            assert_eq!(core.in_flight.figures(), [0, 0, 0], "{words:?}");
+            assert_eq!(core.in_flight.figures(), [0, 0], "{words:?}");
+            let gate = core.gate.see();
+            assert!(gate.taken() == 0 && !gate.is_waited_for(), "{gate:?}");
             let (head, listed) = core.ready.held();
             let mut entries: Vec<_> = (0..listed)
                 .filter_map(|n| core.ready.entry(head.wrapping_add(n)))

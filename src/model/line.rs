@@ -1,65 +1,275 @@
-//! The line of the submissions that wait for space, without a pool.
+//! A gate, and the lines of the submissions that wait for a permit, without a pool.
 
 use crate::parts::completion::WakeUp;
-use crate::parts::line;
-use crate::sync::thread;
+use crate::parts::line::{Lines, Waits, POOL};
+use crate::parts::{gate, line};
+use crate::sync::{thread, Arc, AtomicBool, Ordering};
 use std::task::Waker;
 
-/// The line. Its entries and its answers are numbers.
+/// A gate alone.
 #[derive(Debug)]
-pub struct Line(line::Line<u32, u32>);
+pub struct Gate(gate::Gate);
+
+/// A permit of a [`Gate`]. It must be given back.
+#[derive(Debug)]
+pub struct Permit(gate::Permit);
+
+impl Gate {
+    /// Returns an open gate with `bound` permits.
+    pub fn new(bound: usize) -> Self {
+        Self(gate::Gate::new(bound))
+    }
+
+    /// Returns the gate of a pool without a worker.
+    pub fn asleep(bound: usize) -> Self {
+        Self(gate::Gate::new_asleep(bound))
+    }
+
+    /// Takes a permit. Also returns whether the gate was asleep at that step.
+    pub fn take(&self) -> Option<(Permit, bool)> {
+        let (permit, seen) = self.0.take().ok()?;
+        Some((Permit(permit), seen.is_asleep()))
+    }
+
+    /// Gives a permit back. Returns `true` if the gate was closed and this was the last permit.
+    pub fn give(&self, permit: Permit) -> bool {
+        let seen = self.0.give(permit.0);
+        seen.is_closed() && seen.taken() == 0
+    }
+
+    /// Returns how many permits are taken.
+    pub fn taken(&self) -> u64 {
+        self.0.see().taken()
+    }
+
+    /// Changes the bound. Returns how many permits came free.
+    pub fn set_bound(&self, bound: usize) -> u64 {
+        self.0.set_bound(bound).0
+    }
+}
+
+forward! { Gate:
+    free() -> u64;
+    close();
+    sleep() -> bool;
+    wake();
+    assert_at_rest();
+}
+
+/// The number of the group of a [`Line`].
+const GROUP: u64 = 7;
+
+/// An entry of a line.
+#[derive(Debug)]
+struct Entry {
+    group: Option<Arc<gate::Gate>>,
+    /// The entry's permit of the group.
+    of_group: Option<gate::Permit>,
+}
+
+impl Waits for Entry {
+    fn group(&self) -> u64 {
+        if self.group.is_some() {
+            GROUP
+        } else {
+            0
+        }
+    }
+
+    fn group_gate(&self) -> &gate::Gate {
+        self.group.as_deref().expect("a member")
+    }
+}
+
+/// The permits of an accepted task: one of the pool, and one of the group if it is a member.
+#[derive(Debug)]
+pub struct Grant {
+    pool: gate::Permit,
+    group: Option<gate::Permit>,
+}
+
+/// The lines of a pool and of one group, with their gates. An entry is answered with its permits, or
+/// with `None` if it is turned away. The steps are those of `engine/line.rs`.
+#[derive(Debug)]
+pub struct Line {
+    lines: Lines<Entry, Option<Grant>>,
+    pool: gate::Gate,
+    group: Arc<gate::Gate>,
+    cancelled: AtomicBool,
+}
 
 /// The state of an entry at the moment when its owner leaves the line.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Left {
     /// The entry had this answer.
-    Answered(u32),
-    /// The entry, with this number, had no answer.
-    Unanswered(u32),
-    /// A thread that serves the line is attempting the entry.
-    Served,
+    Answered(Option<Grant>),
+    /// The entry had no answer.
+    Unanswered,
+    /// Another thread has taken the entry out, and is about to answer it.
+    Taken,
 }
 
 impl Line {
-    /// Returns an empty line.
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> Self {
-        Self(line::Line::new())
+    /// Returns empty lines of a pool and a group with so many permits.
+    pub fn new(pool: usize, group: usize) -> Self {
+        Self {
+            lines: Lines::new(),
+            pool: gate::Gate::new(pool),
+            group: Arc::new(gate::Gate::new(group)),
+            cancelled: AtomicBool::new(false),
+        }
     }
 
-    /// Joins the line as a thread. Returns the ticket.
-    pub fn join(&self, number: u32) -> u64 {
-        self.0.join(number, Some(WakeUp::Thread(thread::current())))
+    /// Takes a permit of the pool for a submission that does not wait.
+    pub fn take(&self) -> Option<Grant> {
+        let (pool, _) = self.pool.take().ok()?;
+        Some(Grant { pool, group: None })
     }
 
-    /// Joins the line as a future that has not polled for its answer yet. Returns the ticket.
-    pub fn join_as_future(&self, number: u32) -> u64 {
-        self.0.join(number, None)
-    }
-
-    /// Serves the line if an entry waits, as a thread that has made space does. `attempt` returns
-    /// the answer to an entry, or `None` if there is no space for it.
-    pub fn serve(&self, mut attempt: impl FnMut(u32) -> Option<u32>) {
-        if self.0.waiting() != 0 {
-            while let Some(waker) = self.0.serve(|number| attempt(*number)) {
-                waker.wake();
+    /// Takes a permit of the group and one of the pool for a member that does not wait.
+    pub fn take_as_member(&self) -> Option<Grant> {
+        let (group, _) = self.group.take().ok()?;
+        match self.pool.take() {
+            Ok((pool, _)) => Some(Grant {
+                pool,
+                group: Some(group),
+            }),
+            Err(_) => {
+                self.give_to_group(group);
+                None
             }
         }
     }
 
-    /// Answers the entries that are `unwanted`.
-    pub fn turn_away(&self, unwanted: impl Fn(u32) -> bool, answer: u32) {
-        let wakers = self.0.turn_away(|number| unwanted(*number), |_| answer);
-        wakers.into_iter().for_each(Waker::wake);
+    /// Gives permits back, and passes each of them to the first entry that waits for it.
+    pub fn give(&self, grant: Grant) {
+        if let Some(group) = grant.group {
+            self.give_to_group(group);
+        }
+        if self.pool.give(grant.pool).is_waited_for() {
+            self.pass();
+        }
+    }
+
+    fn give_to_group(&self, permit: gate::Permit) {
+        if self.group.give(permit).is_waited_for() {
+            self.pass_in_group();
+        }
+    }
+
+    /// Raises the pool's bound, and passes each permit that came free.
+    pub fn raise(&self, bound: usize) {
+        let (more, seen) = self.pool.set_bound(bound);
+        if seen.is_waited_for() {
+            (0..more).for_each(|_| self.pass());
+        }
+    }
+
+    fn pass(&self) {
+        if let Some((passed, pool)) = self.lines.pass(POOL, &self.pool) {
+            self.grant(passed, pool);
+        }
+    }
+
+    fn pass_in_group(&self) {
+        let Some((mut passed, permit)) = self.lines.pass(GROUP, &self.pool) else {
+            return;
+        };
+        passed.task.of_group = Some(permit);
+        match self.pool.take() {
+            Ok((pool, _)) => self.grant(passed, pool),
+            Err(_) => match self
+                .lines
+                .move_on(&self.pool, passed, || self.is_over(true))
+            {
+                Ok(()) => self.pass(),
+                Err(passed) => self.refuse(passed),
+            },
+        }
+    }
+
+    fn grant(&self, passed: line::Passed<Entry>, pool: gate::Permit) {
+        let group = passed.task.of_group;
+        self.answer(passed.ticket, Some(Grant { pool, group }));
+    }
+
+    fn refuse(&self, passed: line::Passed<Entry>) {
+        if let Some(permit) = passed.task.of_group {
+            self.give_to_group(permit);
+        }
+        self.answer(passed.ticket, None);
+    }
+
+    fn answer(&self, ticket: u64, answer: Option<Grant>) {
+        if let Some(waker) = self.lines.answer(ticket, answer) {
+            waker.wake();
+        }
+    }
+
+    fn is_over(&self, is_member: bool) -> bool {
+        self.pool.see().is_closed() || is_member && self.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Joins the pool's line as a thread, and passes a permit. Returns `None` if the pool is closed.
+    pub fn join(&self) -> Option<u64> {
+        let thread = WakeUp::Thread(thread::current());
+        self.join_as(Some(thread), false)
+    }
+
+    /// Joins the group's line as a thread, and passes a permit. Returns `None` if the pool is closed
+    /// or the group is cancelled.
+    pub fn join_as_member(&self) -> Option<u64> {
+        let thread = WakeUp::Thread(thread::current());
+        self.join_as(Some(thread), true)
+    }
+
+    /// Joins the pool's line as a future that has not stored its waker, and passes a permit.
+    pub fn join_as_future(&self) -> Option<u64> {
+        self.join_as(None, false)
+    }
+
+    fn join_as(&self, wake_up: Option<WakeUp>, is_member: bool) -> Option<u64> {
+        let entry = Entry {
+            group: is_member.then(|| Arc::clone(&self.group)),
+            of_group: None,
+        };
+        let line = if is_member { GROUP } else { POOL };
+        let is_over = || self.is_over(is_member);
+        let joined = self.lines.join(line, &self.pool, entry, wake_up, is_over);
+        let ticket = joined.ok()?;
+        if is_member {
+            self.pass_in_group();
+        } else {
+            self.pass();
+        }
+        Some(ticket)
+    }
+
+    /// Closes the pool, and turns all entries away.
+    pub fn close(&self) {
+        self.pool.close();
+        self.turn_away(None);
+    }
+
+    /// Cancels the group, and turns its entries away.
+    pub fn cancel(&self) {
+        self.cancelled.swap(true, Ordering::SeqCst);
+        self.turn_away(Some(GROUP));
+    }
+
+    fn turn_away(&self, group: Option<u64>) {
+        for passed in self.lines.take_all(group, &self.pool) {
+            self.refuse(passed);
+        }
     }
 
     /// Returns the answer if there is one. Otherwise stores the waker.
-    pub fn fetch(&self, ticket: u64, waker: Option<&Waker>) -> Option<u32> {
-        (self.0).fetch(ticket, &mut waker.cloned().map(WakeUp::Task))
+    pub fn fetch(&self, ticket: u64, waker: Option<&Waker>) -> Option<Option<Grant>> {
+        (self.lines).fetch(ticket, &mut waker.cloned().map(WakeUp::Task))
     }
 
     /// Sleeps until the answer is there.
-    pub fn wait(&self, ticket: u64) -> u32 {
+    pub fn wait(&self, ticket: u64) -> Option<Grant> {
         loop {
             if let Some(answer) = self.fetch(ticket, None) {
                 return answer;
@@ -68,16 +278,24 @@ impl Line {
         }
     }
 
-    /// Leaves the line, as the owner of an entry does.
+    /// Leaves the line, as the owner of an entry does. Gives the entry's permit of the group back.
     pub fn leave(&self, ticket: u64) -> Left {
-        match self.0.leave(ticket) {
+        match self.lines.leave(ticket, &self.pool) {
             line::Left::Answered(answer) => Left::Answered(answer),
-            line::Left::Unanswered(number, _) => Left::Unanswered(number),
-            line::Left::Served => Left::Served,
+            line::Left::Taken => Left::Taken,
+            line::Left::Unanswered(_, entry, _) => {
+                if let Some(permit) = entry.of_group {
+                    self.give_to_group(permit);
+                }
+                Left::Unanswered
+            }
         }
     }
-}
 
-forward! { Line:
-    assert_at_rest();
+    /// Asserts that no entry is in line, and that no permit is taken.
+    pub fn assert_at_rest(&self) {
+        self.lines.assert_at_rest();
+        self.pool.assert_at_rest();
+        self.group.assert_at_rest();
+    }
 }

@@ -1,6 +1,7 @@
 //! The members of a group, without a pool.
 
 use crate::parts::deadline::Deadline;
+use crate::parts::gate::Permit;
 use crate::parts::members::{Ended, Owner, Pending};
 use std::time::Duration;
 
@@ -8,25 +9,33 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Members(Owner);
 
-/// A pending task of a group.
+/// A pending task of a group, and its permit if the group has a limit.
 #[derive(Debug)]
-pub struct Member(Pending);
+pub struct Member {
+    pending: Pending,
+    permit: Option<Permit>,
+}
 
 impl Members {
     /// Returns a group without tasks.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
-        Self::limited(u64::MAX)
+        Self(Owner::new(None, 0))
     }
 
     /// Returns a group of which at most `limit` tasks may be pending.
-    pub fn limited(limit: u64) -> Self {
-        Self(Owner::new(limit, 0))
+    pub fn limited(limit: usize) -> Self {
+        Self(Owner::new(Some(limit), 0))
     }
 
     /// Enters a task that is to be submitted. Returns `None` if the group is full.
     pub fn enter(&self) -> Option<Member> {
-        self.0.enter().map(Member)
+        let permit = match self.0.gate() {
+            Some(gate) => Some(gate.take().ok()?.0),
+            None => None,
+        };
+        let pending = self.0.enter();
+        Some(Member { pending, permit })
     }
 
     /// Returns a function that says whether the group has been freed.
@@ -68,21 +77,32 @@ forward! { Members:
 impl Member {
     /// Takes the task out of the group, because its submission is refused.
     pub fn refuse(self) {
-        self.0.leave();
+        if let Some(permit) = self.permit {
+            let gate = self.pending.members().gate();
+            let _ = gate.expect("it has permits").give(permit);
+        }
+        self.pending.leave();
     }
 
     /// Counts the task as completed.
     pub fn complete(self) {
-        self.0.end(Ended::Completed);
+        self.end(Ended::Completed);
     }
 
     /// Counts the task as discarded.
     pub fn discard(self) {
-        self.0.end(Ended::Discarded);
+        self.end(Ended::Discarded);
     }
 
     /// Counts the task as panicked.
     pub fn panic(self) {
-        self.0.end(Ended::Panicked);
+        self.end(Ended::Panicked);
+    }
+
+    fn end(self, outcome: Ended) {
+        if let Some(permit) = self.permit {
+            permit.leave_with_task();
+        }
+        assert_eq!(self.pending.end(outcome), None, "nothing is in line");
     }
 }

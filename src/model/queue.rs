@@ -1,6 +1,7 @@
 //! The queue, whose tasks have a name and a group.
 
 use crate::parts::backoff::Backoff;
+use crate::parts::gate::{Freed, Gate};
 use crate::parts::queue;
 
 /// A task of a [`Queue`].
@@ -10,18 +11,6 @@ struct Named {
     group: usize,
 }
 
-/// The reason why a push failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotPushed {
-    /// There was no space, but another thread may have been about to make space by taking out the
-    /// oldest task. [`Queue::is_full`] excludes that.
-    Full,
-    /// No worker lives, so a task in the queue would wait forever.
-    Asleep,
-    /// The queue is closed.
-    Closed,
-}
-
 /// The result of a pop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Popped {
@@ -29,64 +18,62 @@ pub enum Popped {
     Task(usize),
     /// The queue was empty.
     Empty,
-    /// Another thread is between two steps, or the pop has skipped many dead cells. Try again.
+    /// Another thread is between two steps, or the pop has passed many dead cells. Try again.
     InProgress,
 }
 
-/// The queue. Its tasks have a name and a group.
+/// The queue, with the gate that has a permit for each of its cells. Its tasks have a name and a
+/// group.
 #[derive(Debug)]
-pub struct Queue(queue::Queue<Named>);
+pub struct Queue {
+    queue: queue::Queue<Named>,
+    gate: Gate,
+}
 
 impl Queue {
-    /// Returns a queue of at most `capacity` tasks that accepts pushes, as if a worker lived.
-    pub fn new(capacity: usize) -> Self {
-        let queue = Self::asleep(capacity);
-        queue.wake();
-        queue
-    }
-
-    /// Returns a queue of at most `capacity` tasks that is asleep, as if no worker lived.
-    pub fn asleep(capacity: usize) -> Self {
-        Self(queue::Queue::new(capacity))
-    }
-
-    /// Pushes a task, and returns its position.
-    ///
-    /// # Errors
-    /// Fails if the queue is full, asleep or closed.
-    pub fn push(&self, name: usize) -> Result<u64, NotPushed> {
-        self.push_of(name, 0)
-    }
-
-    /// Pushes a task of a group, and returns its position.
-    ///
-    /// # Errors
-    /// Fails if the queue is full, asleep or closed.
-    pub fn push_of(&self, name: usize, group: usize) -> Result<u64, NotPushed> {
-        let pushed = self.0.push(&mut Some(Named { name, group }));
-        pushed.map_err(|why| match why {
-            queue::NotPushed::Full => NotPushed::Full,
-            queue::NotPushed::Asleep => NotPushed::Asleep,
-            queue::NotPushed::Closed => NotPushed::Closed,
-        })
-    }
-
-    /// Pops the oldest task, without waiting for another thread.
-    pub fn try_pop(&self) -> Popped {
-        let mut place = None;
-        match self.0.try_pop(&mut place) {
-            queue::Popped::Task(_) => Popped::Task(place.expect("popped").name),
-            queue::Popped::Empty => Popped::Empty,
-            queue::Popped::InProgress => Popped::InProgress,
+    /// Returns a queue of so many cells.
+    pub fn new(cells: usize) -> Self {
+        Self {
+            queue: queue::Queue::new(cells),
+            gate: Gate::new(cells),
         }
     }
 
-    /// Pops the oldest task if it can be taken at once. A worker whose task has ended pops like
-    /// this while it has a caller to release.
-    pub fn try_pop_ready(&self) -> Option<usize> {
-        let mut place = None;
-        let position = self.0.try_pop_ready(&mut place);
-        position.map(|_| place.expect("popped").name)
+    /// Pushes a task, and returns its position. Returns `None` if no permit is free.
+    pub fn push(&self, name: usize) -> Option<u64> {
+        self.push_of(name, 0)
+    }
+
+    /// Pushes a task of a group, and returns its position. Returns `None` if no permit is free.
+    pub fn push_of(&self, name: usize, group: usize) -> Option<u64> {
+        let (permit, _) = self.gate.take().ok()?;
+        Some(self.queue.push(&mut Some(Named { name, group }), permit))
+    }
+
+    /// Gives the permits of dead cells back, as `Core::pay` does.
+    fn give_freed(&self, mut freed: Freed) {
+        while !freed.is_empty() {
+            let _ = self.gate.give_all(&mut freed);
+            if std::mem::take(&mut freed.more) {
+                self.queue.pass_dead(&mut freed);
+            }
+        }
+    }
+
+    /// Pops the oldest task, without waiting for another thread. Gives the task's permit back, as if
+    /// the task had ended.
+    pub fn try_pop(&self) -> Popped {
+        let (mut place, mut freed) = (None, Freed::default());
+        let popped = match self.queue.try_pop(&mut place, &mut freed) {
+            queue::Popped::Task(_, permit) => {
+                let _ = self.gate.give(permit);
+                Popped::Task(place.expect("popped").name)
+            }
+            queue::Popped::Empty => Popped::Empty,
+            queue::Popped::InProgress | queue::Popped::Passed => Popped::InProgress,
+        };
+        self.give_freed(freed);
+        popped
     }
 
     /// Pops the oldest task, as a worker that searches does. Waits for a step of another thread if
@@ -102,37 +89,58 @@ impl Queue {
         }
     }
 
+    /// Returns the positions of the tasks from the oldest to the latest.
+    pub fn positions(&self) -> Vec<u64> {
+        self.queue.positions().collect()
+    }
+
     /// Takes the task at a position out of the queue. Returns `None` if it is not there.
     pub fn take(&self, position: u64) -> Option<usize> {
-        self.0.take(position).map(|task| task.name)
+        let mut freed = Freed::default();
+        let taken = self.queue.take(position, &mut freed);
+        self.give_freed(freed);
+        taken.map(|task| task.name)
     }
 
     /// Takes the oldest task of the group out of the queue.
     pub fn take_of_group(&self, group: usize) -> Option<usize> {
-        let take = |position| self.0.take_if(position, |task| task.group == group);
-        self.0.positions().find_map(take).map(|task| task.name)
+        let mut freed = Freed::default();
+        let mut take =
+            |position| (self.queue).take_if(position, &mut freed, |task| task.group == group);
+        let taken = self.queue.positions().find_map(&mut take);
+        self.give_freed(freed);
+        taken.map(|task| task.name)
     }
 
     /// Stores the state of a queued task's cell once more, with a `SeqCst` store. loom orders a
     /// `SeqCst` load with other accesses only if `SeqCst` stores wrote all values that it may read.
     pub fn store_again(&self, position: u64) {
-        self.0.stamp_again(position);
+        self.queue.stamp_again(position);
     }
 
-    /// Returns `true` if the queue was full at one moment of this call. A submission must know that
-    /// before it is refused.
+    /// Returns `true` if no permit is free.
     pub fn is_full(&self) -> bool {
-        let pops = self.0.load_head();
-        self.0.is_full(pops) && self.0.is_oldest_there(pops) && self.0.load_head() == pops
+        self.gate.free() == 0
     }
-}
 
-forward! { Queue:
-    close();
-    sleep() -> bool;
-    wake();
-    is_empty() -> bool;
-    pushed() -> u64;
-    space() -> u64;
-    assert_at_rest();
+    /// Returns `true` if there is nothing to pop.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Returns how many tasks have ever been pushed.
+    pub fn pushed(&self) -> u64 {
+        self.queue.pushed()
+    }
+
+    /// Returns how many permits are free.
+    pub fn space(&self) -> u64 {
+        self.gate.free()
+    }
+
+    /// Asserts that the queue is empty and no permit is taken.
+    pub fn assert_at_rest(&self) {
+        self.queue.assert_at_rest();
+        self.gate.assert_at_rest();
+    }
 }

@@ -17,6 +17,4 @@ forward! { Ring:
     try_push(index: usize) -> Result<(), usize>;
     pop() -> Option<usize>;
     is_empty() -> bool;
-    pushes() -> u64;
-    is_drained(pushes: u64) -> bool;
 }

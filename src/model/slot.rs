@@ -1,5 +1,6 @@
 //! A slot and the ready ring, without a pool.
 
+use crate::parts::gate::Permit;
 use crate::parts::slot::{Claim, Order, State};
 use crate::parts::{ring, slot};
 use crate::sync::thread;
@@ -31,22 +32,18 @@ pub struct Held(Claim);
 impl Slot {
     /// Returns a slot whose worker is the calling thread. The worker is looking at the queue.
     pub fn of_this_thread() -> Self {
-        let slot = Self::starting(false);
+        let slot = Self::new_worker();
         slot.search_first();
         slot
     }
 
-    /// Returns a slot whose worker is the calling thread. The worker is in its start hook, and its
-    /// spawner holds the slot.
-    pub fn in_start_hook() -> Self {
-        Self::starting(true)
-    }
-
-    fn starting(has_hook: bool) -> Self {
+    /// Returns a slot whose worker is the calling thread. The worker is new, and its spawner holds
+    /// the slot.
+    pub fn new_worker() -> Self {
         let slot = slot::Slot::new(());
         // SAFETY: the slot is new, so no other thread uses it.
         unsafe {
-            slot.begin_start(has_hook);
+            slot.begin_start();
             slot.set_thread(thread::current());
         }
         Self {
@@ -67,7 +64,10 @@ impl Slot {
     /// Gives a new worker its first task, as the spawner does. Returns the task's generation.
     pub fn hand_first(&self, task: usize, revocable: bool) -> u64 {
         // SAFETY: as above.
-        unsafe { self.slot.hand_over(Claim::AWAKE, task, revocable) }
+        unsafe {
+            self.slot
+                .hand_over(Claim::AWAKE, task, Permit::of_taken_task(), revocable)
+        }
     }
 
     /// Sends a new worker to the queue. The spawner calls it, or the caller that has taken the
@@ -75,16 +75,6 @@ impl Slot {
     pub fn search_first(&self) {
         // SAFETY: as above.
         unsafe { self.slot.send_searching(Claim::AWAKE) };
-    }
-
-    /// Ends the worker's start, after its start hook. Returns `Some(true)` if the worker's order is
-    /// to look at the queue. Returns `None` if a caller is currently taking its task back. The
-    /// worker must then try again.
-    pub fn has_started(&self) -> Option<bool> {
-        let mut searches = false;
-        // SAFETY: as above.
-        let has_started = unsafe { self.slot.has_started(|| searches = true) };
-        has_started.then_some(searches)
     }
 
     /// Claims the worker by affinity. Leaves the worker's entry in the ready ring.
@@ -119,7 +109,10 @@ impl Slot {
     /// it. Returns the task's generation.
     pub fn hand_over(&self, held: Held, task: usize, revocable: bool) -> u64 {
         // SAFETY: `held` proves that the caller has claimed the worker.
-        unsafe { self.slot.hand_over(held.0, task, revocable) }
+        unsafe {
+            self.slot
+                .hand_over(held.0, task, Permit::of_taken_task(), revocable)
+        }
     }
 
     /// Sends the worker to the queue.
@@ -130,7 +123,9 @@ impl Slot {
 
     /// Takes an offered task back. If that succeeds, the caller holds the slot.
     pub fn revoke(&self, generation: u64) -> Option<usize> {
-        self.slot.revoke(generation)
+        let (task, permit) = self.slot.revoke(generation)?;
+        permit.leave_with_task();
+        Some(task)
     }
 
     /// Pops the worker's entry from the ready ring, as the cleaner does. Returns `None` if there is
@@ -176,10 +171,39 @@ impl Slot {
     }
 
     /// Begins the start of a new worker in the free slot, as a spawner does. The spawner then holds
-    /// the slot. If `has_hook`, the worker begins with a start hook.
-    pub fn start_again(&self, has_hook: bool) {
+    /// the slot.
+    pub fn start_again(&self) {
         // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.begin_start(has_hook) };
+        unsafe { self.slot.begin_start() };
+    }
+
+    /// Notes that the worker is about to call user code. Returns `false` if it has a task: then the
+    /// task waits. Waits while another thread is about to write an order.
+    pub fn begin_calling(&self) -> bool {
+        loop {
+            match self.slot.begin_calling() {
+                Some(State::Offered | State::Busy) => return false,
+                Some(_) => return true,
+                None => thread::yield_now(),
+            }
+        }
+    }
+
+    /// Notes that the worker has called user code. Returns `true` if it is to look at the queue, and
+    /// `false` if it has a task, or another thread holds the slot.
+    pub fn end_calling(&self) -> bool {
+        self.slot.end_calling()
+    }
+
+    /// Leaves a slot whose task this thread has taken back. Sends the worker to the queue if it calls
+    /// no user code any more. Returns `true` if it was sent.
+    pub fn leave_revoked(&self) -> bool {
+        // SAFETY: the caller has taken its task back, so it holds the slot.
+        let sent = unsafe { !self.slot.leave_calling() };
+        if sent {
+            self.search_first();
+        }
+        sent
     }
 
     /// Waits for an order, parked, as the worker does.
@@ -188,7 +212,10 @@ impl Slot {
             // SAFETY: as in `publish_idle`.
             if let Some(order) = unsafe { self.slot.poll_order() } {
                 return match order {
-                    Order::Run { task, .. } => Told::Run(task),
+                    Order::Run { task, permit, .. } => {
+                        permit.leave_with_task();
+                        Told::Run(task)
+                    }
                     Order::Search => Told::Search,
                     Order::Retire => Told::Retire,
                 };
@@ -206,16 +233,10 @@ impl Slot {
         self.slot.see().is_idle()
     }
 
-    /// Returns `true` if the worker has a task, or is in its start hook, or if another thread holds
-    /// the slot.
+    /// Returns `true` if the worker has a task, or if another thread holds the slot.
     pub fn is_busy(&self) -> bool {
         let word = self.slot.see();
-        matches!(word.state(), State::Held | State::Offered | State::Busy) || word.is_starting()
-    }
-
-    /// Returns `true` if the worker is in its start hook.
-    pub fn is_starting(&self) -> bool {
-        self.slot.see().is_starting()
+        matches!(word.state(), State::Held | State::Offered | State::Busy)
     }
 
     /// Returns `true` if the slot has no worker.

@@ -46,7 +46,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    call::do_until(pool.core(), &Extras::NONE, f, &deadline.0)
+    call::do_until(pool.core(), None, &Extras::NONE, f, &deadline.0)
 }
 
 /// Calls [`Pool::do_with_deadline`] with a deadline of the model, for a task with a label. The
@@ -63,7 +63,7 @@ where
         label: Some("label"),
         ..Extras::NONE
     };
-    call::do_until(pool.core(), &extras, f, &deadline.0)
+    call::do_until(pool.core(), None, &extras, f, &deadline.0)
 }
 
 /// Sweeps once, as the cleaner does each time it wakes. The sweep benches idle workers, and retires
@@ -75,7 +75,8 @@ pub fn sweep(pool: &Pool) {
 
 /// Stores the state of the oldest cell of a pool's queue once more, as [`Queue::store_again`] does.
 pub fn store_oldest_again(pool: &Pool) {
-    if let Some(queue) = &pool.core().queue {
+    let queue = &pool.core().queue;
+    if !queue.is_empty() {
         queue.stamp_again(queue.load_head());
     }
 }

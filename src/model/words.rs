@@ -1,6 +1,6 @@
 //! The counts of workers in flight, without a pool.
 
-use crate::parts::in_flight::{InFlight, AWAKE, NOTIFIED, RETURNING};
+use crate::parts::in_flight::{InFlight, AWAKE, NOTIFIED};
 
 /// The counts of workers in flight: those that have no task and are in no ring.
 #[derive(Debug)]
@@ -23,19 +23,9 @@ impl Counts {
         self.0.shift(NOTIFIED, AWAKE);
     }
 
-    /// Counts a worker that is told to end.
-    pub fn begin_end(&self) {
-        self.0.add(RETURNING);
-    }
-
     /// Removes a worker from the count `awake`, because it no longer watches the queue.
     pub fn stop_watching(&self) {
         self.0.sub(AWAKE);
-    }
-
-    /// Returns `true` if all counts were zero at one moment.
-    pub fn is_zero(&self) -> bool {
-        self.0.see().is_zero()
     }
 
     /// Returns `true` if a worker looks at the queue, or has been told to.

@@ -26,9 +26,6 @@ const LOOKS: u32 = if IN_MODELS { 0 } else { 256 };
 const MANY_LOOKS: u32 = 16 * LOOKS;
 /// The number of looks before the first yield, in a long spin and in a spin that yields early.
 const FEW_LOOKS: u32 = 16;
-/// The number of looks at which a patient worker leaves a few tasks queued. Less than `FEW_LOOKS`, so
-/// the worker never yields its core while it does so.
-const LEADS: u32 = if IN_MODELS { 0 } else { FEW_LOOKS - 1 };
 /// The number of yields before a thread parks.
 const YIELDS: u32 = if IN_MODELS { 0 } else { 2 };
 /// The number of times that a [`Backoff`] spins before its first yield.
@@ -110,12 +107,6 @@ impl BoundedSpin {
 /// After a few spins that found nothing, a worker stops spinning. It spins again once a long spin
 /// after a short sleep has found something, or once the worker has run several tasks in a row. Then
 /// more tasks may come one by one. Without spins, each of them would have to wake the worker.
-///
-/// A worker that runs queued tasks faster than they are submitted catches up with the submitting
-/// thread. If it stayed close behind, each of the two would wait for the other's cache lines with
-/// every task. So after several tasks that nobody waits for, the worker lets the next ones get
-/// ahead: for the first looks of its spin, a few queued tasks are not enough. If the worker then
-/// runs a single task only, the tasks do not come in a stream, and its next spin takes any task.
 #[derive(Debug, Default)]
 pub(crate) struct AdaptiveSpin {
     parallel: bool,
@@ -127,8 +118,6 @@ pub(crate) struct AdaptiveSpin {
     rarely: Rarely,
     /// The number of spins in a row that have found nothing.
     misses: Cell<u32>,
-    /// Set if the worker is to let the next tasks get ahead of it.
-    patient: Cell<bool>,
 }
 
 /// Limits how often a remedy is tried. The remedy works either at once or not at all. An *occasion*
@@ -200,20 +189,17 @@ impl AdaptiveSpin {
     }
 
     /// Calls `look` until it finds something. Returns `None` when it is time to sleep: at the end
-    /// of the spin, or at once if `stop` returns `true`. The argument of `look` says whether it has
-    /// to let the next tasks get ahead.
+    /// of the spin, or at once if `stop` returns `true`.
     ///
     /// The first look does not count as a spin. What it finds was there before the spin, and may
     /// have come while the thread slept. So it does not show that a spin helps.
     #[inline]
     pub(crate) fn look_for<T>(
         &self,
-        mut look: impl FnMut(bool) -> Option<T>,
+        mut look: impl FnMut() -> Option<T>,
         stop: impl Fn() -> bool,
     ) -> Option<T> {
-        let patient = self.patient.replace(false) && self.parallel;
-        let mut leads = if patient { LEADS } else { 0 };
-        let mut found = look(leads > 0);
+        let mut found = look();
         if found.is_some() {
             return found;
         }
@@ -223,8 +209,7 @@ impl AdaptiveSpin {
             if step == Step::Spent {
                 break;
             }
-            leads = leads.saturating_sub(1);
-            found = look(leads > 0);
+            found = look();
             if found.is_some() {
                 self.met(step);
                 return found;
@@ -259,15 +244,8 @@ impl AdaptiveSpin {
     /// it runs them. The next spin yields early, because the thread that submits the tasks may need this
     /// core.
     pub(crate) fn ran_several(&self) {
-        self.patient.set(true);
         self.misses.set(0);
         self.yield_early.set(true);
-    }
-
-    /// Notes that another thread waits for one of the tasks that the worker has just run, and may
-    /// submit the next one as soon as it has the outcome. So the worker must look for that at once.
-    pub(crate) fn was_awaited(&self) {
-        self.patient.set(false);
     }
 
     /// Notes that a spin has found nothing.
@@ -306,11 +284,6 @@ impl Backoff {
         } else {
             std::thread::sleep(NAP);
         }
-    }
-
-    /// Returns `true` if the wait has lasted for so long that it may never end.
-    pub(crate) fn is_long(&self) -> bool {
-        self.0 >= TRIES + 64
     }
 }
 

@@ -9,7 +9,7 @@ fn is_long(adaptive: &AdaptiveSpin) -> bool {
 /// Looks for something that never comes, until the spin ends. Returns how often it looked.
 fn looks_in_vain(adaptive: &AdaptiveSpin) -> u32 {
     let looks = Cell::new(0);
-    let look = |_| {
+    let look = || {
         looks.set(looks.get() + 1);
         None::<()>
     };
@@ -52,10 +52,10 @@ fn a_long_spin_yields_at_once_and_again_after_each_length_of_a_plain_spin() {
 fn an_immediate_find_uses_up_no_long_spin() {
     let adaptive = AdaptiveSpin::new(true);
     adaptive.slept(SOON);
-    assert_eq!(adaptive.look_for(|_| Some(1), || false), Some(1));
+    assert_eq!(adaptive.look_for(|| Some(1), || false), Some(1));
     assert!(is_long(&adaptive), "the thread had slept");
     let mut looks = 0;
-    let third = |_| {
+    let third = || {
         looks += 1;
         (looks == 3).then_some(3)
     };
@@ -71,7 +71,7 @@ fn a_wait_ends_with_its_spin_or_when_told() {
     assert_eq!(looks_in_vain(&adaptive), 1 + MANY_LOOKS + YIELDS);
     assert!(!is_long(&adaptive), "once");
     let mut looks = 0;
-    let look = |_| {
+    let look = || {
         looks += 1;
         None::<()>
     };
@@ -111,35 +111,6 @@ fn after_several_tasks_in_a_row_spins_come_back_and_offer_the_core_early() {
     for expected in [plain, plain, plain, 1] {
         assert_eq!(looks_in_vain(&adaptive), expected);
     }
-}
-
-#[test]
-fn after_several_tasks_that_nobody_waits_for_the_next_ones_get_ahead_once() {
-    let adaptive = AdaptiveSpin::new(true);
-    let patient = || {
-        let mut looks = Vec::new();
-        let look = |lead| {
-            looks.push(lead);
-            None::<()>
-        };
-        assert_eq!(adaptive.look_for(look, || false), None);
-        looks
-            .iter()
-            .rposition(|lead| *lead)
-            .map_or(0, |last| last + 1)
-    };
-    assert_eq!(patient(), 0);
-    adaptive.ran_several();
-    assert_eq!((patient(), patient()), (LEADS as usize, 0));
-    const {
-        assert!(
-            LEADS < FEW_LOOKS,
-            "the look before the first yield takes any task"
-        )
-    };
-    adaptive.ran_several();
-    adaptive.was_awaited();
-    assert_eq!(patient(), 0);
 }
 
 #[test]

@@ -1,34 +1,31 @@
-//! Counts of workers that have no task and may be in no ring. All counts are in one word, so that
-//! one load reads them all and one addition moves a worker from one count to another.
+//! Counts of workers that look at the queue, or are about to. Both counts are in one word, so that
+//! one load reads them and one addition moves a worker from one count to the other.
+//!
+//! A thread that pushes a task may rely on a counted worker instead of looking for one.
 //!
 //! | count | what it counts | raised | lowered |
 //! |---|---|---|---|
-//! | awake | workers without a task that watch the queue | before the worker leaves `Busy` or `Idle` | after it has a task, or before its last look at the queue |
+//! | awake | workers without a task that watch the queue, or are about to pop | before the worker leaves `Busy` or `Idle` | before its last look at the queue |
 //! | notified | workers told to look at the queue that have not begun to; threads that seek a worker to tell | before the worker leaves `Idle` or `Held` | when the worker counts as awake; or when the thread has found none, before it looks again |
-//! | returning | slots whose worker ends, in a pool without a stop hook | before the worker leaves `Idle` or the count awake | when the slot is in the free ring, or the worker counts as awake |
 //!
-//! A submission is refused as saturated only if all three counts are zero. Claim V in
-//! `engine/proofs.md` has the proof.
+//! No user code runs in a thread or worker while it is counted.
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
-/// One of the three counts, as the value that raises it by one.
+/// One of the two counts, as the value that raises it by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count(u64);
 
 pub(crate) const AWAKE: Count = Count(1);
-pub(crate) const NOTIFIED: Count = Count(1 << 20);
-pub(crate) const RETURNING: Count = Count(1 << 40);
-/// The mask of one count. A count includes each slot at most once, and there are at most 65,536
-/// slots. It also includes each thread that is currently notifying a worker at most once. So it
-/// stays below 2^20 unless more than 900,000 threads notify at the same time.
-const FIELD: u64 = (1 << 20) - 1;
+pub(crate) const NOTIFIED: Count = Count(1 << 32);
+/// The mask of one count.
+const FIELD: u64 = (1 << 32) - 1;
 
 #[derive(Debug, Default)]
 pub(crate) struct InFlight(CachePadded<AtomicU64>);
 
-/// One reading of all three counts.
+/// One reading of both counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen(u64);
 
@@ -42,61 +39,49 @@ impl Seen {
     /// or is about to, or a thread is searching for a worker to send to the queue.
     #[inline]
     pub(crate) fn is_any_searching(self) -> bool {
-        self.0 % RETURNING.0 != 0
-    }
-
-    #[inline]
-    pub(crate) fn is_any_returning(self) -> bool {
-        self.0 >= RETURNING.0
-    }
-
-    #[inline]
-    pub(crate) fn is_zero(self) -> bool {
-        self.0 == 0
+        self.0 != 0
     }
 }
 
 impl InFlight {
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn add(&self, count: Count) {
-        // ORDERING: P1, P2: raised before the worker or its slot takes its next step.
+        // ORDERING: P1: raised before the worker or its slot takes its next step.
         self.0.fetch_add(count.0, Ordering::SeqCst);
     }
 
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn sub(&self, count: Count) {
-        // ORDERING: P1, P2: lowered after the step for which `add` raised it, and before the
+        // ORDERING: P1: lowered after the step for which `add` raised it, and before the
         // worker's last look at the queue.
         self.0.fetch_sub(count.0, Ordering::SeqCst);
     }
 
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn shift(&self, from: Count, to: Count) {
-        // ORDERING: P1, P2: at every moment, one of the two counts includes the worker.
+        // ORDERING: P1: at every moment, one of the two counts includes the worker.
         (self.0).fetch_add(to.0.wrapping_sub(from.0), Ordering::SeqCst);
     }
 
     #[inline]
     pub(crate) fn see(&self) -> Seen {
-        // ORDERING: P1, P2: read after this thread has pushed a task into the queue (P1), or before
-        // and after it reads the rings (P2).
+        // ORDERING: P1: read after this thread has pushed a task into the queue.
         Seen(self.0.load(Ordering::SeqCst))
     }
 }
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl InFlight {
-    /// Returns the counts `awake`, `notified` and `returning`. The checks of shuttle's scenarios
-    /// read them.
+    /// Returns the counts `awake` and `notified`. The checks of shuttle's scenarios read them.
     #[cfg(lazypool_shuttle)]
-    pub(crate) fn figures(&self) -> [u64; 3] {
+    pub(crate) fn figures(&self) -> [u64; 2] {
         let counts = self.see().0;
-        [AWAKE, NOTIFIED, RETURNING].map(|count| counts / count.0 & FIELD)
+        [AWAKE, NOTIFIED].map(|count| counts / count.0 & FIELD)
     }
 
     /// Asserts that every count is zero. Models call it after every thread has ended.
     pub(crate) fn assert_at_rest(&self) {
-        assert!(self.see().is_zero(), "in flight");
+        assert!(!self.see().is_any_searching(), "in flight");
     }
 }
 
@@ -108,28 +93,24 @@ mod tests {
     #[test]
     fn counts_do_not_mix() {
         let counts = InFlight::default();
-        assert!(counts.see().is_zero());
-        for (count, awake, searching) in [
-            (AWAKE, true, true),
-            (NOTIFIED, false, true),
-            (RETURNING, false, false),
-        ] {
+        assert!(!counts.see().is_any_searching());
+        for (count, awake) in [(AWAKE, true), (NOTIFIED, false)] {
             for _ in 0..cut(70_000) {
                 counts.add(count);
             }
             let seen = counts.see();
-            assert!(!seen.is_zero());
-            assert_eq!(seen.is_any_awake(), awake);
-            assert_eq!(seen.is_any_searching(), searching);
+            assert_eq!(
+                (seen.is_any_awake(), seen.is_any_searching()),
+                (awake, true)
+            );
             for _ in 0..cut(70_000) {
                 counts.sub(count);
             }
         }
-        counts.add(RETURNING);
-        counts.shift(RETURNING, NOTIFIED);
+        counts.add(NOTIFIED);
         counts.shift(NOTIFIED, AWAKE);
         assert!(counts.see().is_any_awake());
         counts.sub(AWAKE);
-        assert!(counts.see().is_zero());
+        assert!(!counts.see().is_any_searching());
     }
 }

@@ -1,236 +1,339 @@
-//! The line: submissions that wait for space, in the order of their arrival.
+//! The lines: submissions that wait for a permit of a [`Gate`], in the order of their arrival. A pool
+//! has one line, and each of its limited groups has one. A submission to a full group waits in the
+//! group's line first, and then, if it must, in the pool's.
 //!
 //! A submission that waits leaves its task here, and its thread or future sleeps. That thread or
-//! future is the *owner* of the entry. A thread that makes space *serves* the line: it makes an
-//! ordinary attempt to submit the first task, and leaves the answer for the owner.
+//! future is the *owner* of the entry, and knows it by a *ticket*. A thread that gives a permit back
+//! *passes* it to the first entry: it takes the permit and the entry by one step under the lock, and
+//! then places the task, or moves it to the next line. Last, it leaves the *answer* for the owner.
+//! One permit serves one entry. So no thread works for others beyond what it has freed itself.
 //!
-//! **Invariant.** While a task waits in line and there is space, some thread is about to serve the
-//! line. Three rules keep this true:
+//! **Invariant.** There are never more free permits than threads that are about to pass one, while an
+//! entry is in line. A thread gives a permit back and reads `WAITING` in one step, *then* comes here.
+//! A submission enters the line and sets `WAITING`, *then* passes a permit itself, if one is free
+//! (S1). So the thread sees the entry, or the entry sees the permit.
 //!
-//! 1. A thread makes space by a `SeqCst` step, *then* reads `waiting`. An owner that joins raises
-//!    `waiting`, *then* serves the line. So the thread sees the owner, or the owner finds the space
-//!    (P5).
-//! 2. Only one thread serves at a time, so tasks are submitted in the exact order of arrival. The
-//!    server holds no lock during an attempt, because an attempt may start a thread. A second
-//!    thread that comes to serve leaves an *event* and returns. The server itself also leaves an
-//!    event if its own attempt makes space.
-//! 3. The server stops when the line is empty. It also stops when an attempt has found no space and
-//!    no event has come since that attempt began.
+//! All lines of a pool have one lock. So an entry that moves from one to the next is always found, and
+//! a shutdown finds all entries. It is held for a few steps of a B-tree, for no user code, no
+//! wake-up and no start of a thread. An entry leaves in logarithmic time, wherever it stands.
 
+use super::gate::{Gate, Permit};
 use crate::parts::completion::WakeUp;
-use crate::sync::{lock, AtomicU64, Mutex, Ordering};
+use crate::sync::{lock, AtomicU64, Mutex, MutexGuard, Ordering};
 use crossbeam_utils::CachePadded;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 
-/// The line of tasks `T` that wait for answers `A`.
+/// The name of a pool's own line. A group's line has the group's number.
+pub(crate) const POOL: u64 = 0;
+
+/// A task that can wait in line.
+pub(crate) trait Waits {
+    /// Returns the number of the task's group, or zero.
+    fn group(&self) -> u64;
+
+    /// Returns the gate of the task's group. Called only while the task stands in that gate's line.
+    fn group_gate(&self) -> &Gate;
+}
+
+/// Returns the gate of a line in which `task` stands. `pool` is the pool's gate.
+fn gate_of<'a, T: Waits>(line: u64, task: &'a T, pool: &'a Gate) -> &'a Gate {
+    match line {
+        POOL => pool,
+        _ => task.group_gate(),
+    }
+}
+
+/// The lines of tasks `T`, whose owners wait for answers `A`. Most calls take the pool's gate.
 #[derive(Debug)]
-pub(crate) struct Line<T, A> {
-    /// The number of entries without an answer. Changes only under the lock of `list`.
+pub(crate) struct Lines<T, A> {
+    /// The number of entries, for the pool's figures.
     waiting: CachePadded<AtomicU64>,
-    list: Mutex<List<T, A>>,
+    lists: Mutex<Lists<T, A>>,
 }
 
 #[derive(Debug)]
-struct List<T, A> {
-    next_ticket: u64,
-    /// Entries without an answer, in the order of their tickets.
-    entries: VecDeque<Entry<T>>,
-    /// Answers by ticket, each until its owner fetches it.
-    answers: HashMap<u64, A>,
-    /// `true` while a thread serves the line.
-    is_served: bool,
-    /// `true` if the server must make another attempt. `serve` and `turn_away` set this when they
-    /// leave an *event*. The server also sets it after it has answered an entry,
-    /// unless it stops to return a waker.
-    has_event: bool,
+struct Lists<T, A> {
+    next: u64,
+    /// The tickets of the entries, by line and turn. Turns grow with each entry that joins.
+    entries: BTreeMap<(u64, u64), u64>,
+    /// The owners, by ticket.
+    owners: BTreeMap<u64, Owner<T, A>>,
+    /// The entries of each group, by group and ticket, in whichever line they are.
+    of_groups: BTreeSet<(u64, u64)>,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
-    ticket: u64,
-    /// The task. `None` while the server attempts to submit it.
-    wanted: Option<T>,
+struct Owner<T, A> {
+    place: Place<T, A>,
     /// The way to wake the owner. `None` for a future that has not stored its waker yet.
     wake_up: Option<WakeUp>,
+}
+
+#[derive(Debug)]
+enum Place<T, A> {
+    /// The entry is in this line, and has this turn.
+    InLine {
+        line: u64,
+        turn: u64,
+        task: T,
+    },
+    /// A thread has taken the entry out, and is about to answer it.
+    Taken,
+    Answered(A),
+}
+
+/// An entry that has been taken out of its line. The holder of this value must answer it.
+#[derive(Debug)]
+#[must_use = "the owner of a passed entry waits for its answer"]
+pub(crate) struct Passed<T> {
+    pub(crate) ticket: u64,
+    pub(crate) task: T,
 }
 
 /// The result of an owner's call to leave the line.
 #[derive(Debug)]
 pub(crate) enum Left<T, A> {
-    /// The entry has left with this answer.
+    /// The entry has this answer.
     Answered(A),
-    /// The entry has left without an answer. This is its task, and the way to wake its owner. The
+    /// The entry has left the line that is named. This is its task, and the way to wake its owner. The
     /// drop of that may be user code.
-    Unanswered(T, Option<WakeUp>),
-    /// The entry is still in line, because the server is currently attempting to submit its task.
-    Served,
+    Unanswered(u64, T, Option<WakeUp>),
+    /// Another thread has taken the entry out, and is about to answer it.
+    Taken,
 }
 
-impl<T, A> List<T, A> {
-    fn find(&self, ticket: u64) -> Option<usize> {
-        self.entries
-            .binary_search_by_key(&ticket, |entry| entry.ticket)
-            .ok()
+impl<T: Waits, A> Lists<T, A> {
+    /// Adds an entry at the end of a line.
+    fn push(&mut self, line: u64, pool: &Gate, ticket: u64, task: T) -> Place<T, A> {
+        let turn = self.next;
+        self.next += 1;
+        if task.group() != 0 {
+            self.of_groups.insert((task.group(), ticket));
+        }
+        gate_of(line, &task, pool).set_waiting(true);
+        self.entries.insert((line, turn), ticket);
+        Place::InLine { line, turn, task }
     }
-}
 
-impl<T, A> Line<T, A> {
-    pub(crate) fn new() -> Self {
-        Self {
-            waiting: CachePadded::new(AtomicU64::new(0)),
-            list: Mutex::new(List {
-                next_ticket: 0,
-                // The first submissions that wait allocate nothing (law 12).
-                entries: VecDeque::with_capacity(4),
-                answers: HashMap::with_capacity(4),
-                is_served: false,
-                has_event: false,
-            }),
+    /// Returns the ticket of the first entry of a line.
+    fn first(&self, line: u64) -> Option<u64> {
+        let first = self.entries.range((line, 0)..).next();
+        first.and_then(|(&(of, _), ticket)| (of == line).then_some(*ticket))
+    }
+
+    fn owner(&mut self, ticket: u64) -> &mut Owner<T, A> {
+        let owner = self.owners.get_mut(&ticket);
+        owner.expect("an owner stays until it has its answer")
+    }
+
+    /// Takes an entry out. If it was the last one of its line, lets submissions take permits again.
+    /// Returns its line and its task. Returns `None` if it is in no line.
+    fn take_out(&mut self, ticket: u64, pool: &Gate) -> Option<(u64, T)> {
+        let owner = self.owner(ticket);
+        let (line, turn, task) = match std::mem::replace(&mut owner.place, Place::Taken) {
+            Place::InLine { line, turn, task } => (line, turn, task),
+            elsewhere => {
+                owner.place = elsewhere;
+                return None;
+            }
+        };
+        self.entries.remove(&(line, turn));
+        if task.group() != 0 {
+            self.of_groups.remove(&(task.group(), ticket));
+        }
+        if self.first(line).is_none() {
+            gate_of(line, &task, pool).set_waiting(false);
+        }
+        Some((line, task))
+    }
+
+    /// Takes an owner's answer, if there is one. The owner has left then.
+    fn take_answer(&mut self, ticket: u64) -> Option<A> {
+        if !matches!(self.owner(ticket).place, Place::Answered(_)) {
+            return None;
+        }
+        match self.owners.remove(&ticket).map(|owner| owner.place) {
+            Some(Place::Answered(answer)) => Some(answer),
+            _ => unreachable!("it is answered"),
         }
     }
 
-    /// Returns how many entries have no answer yet.
-    #[inline]
-    pub(crate) fn waiting(&self) -> u64 {
-        // ORDERING: P5: read after this thread has made space.
-        self.waiting.load(Ordering::SeqCst)
+    /// Makes the maps keep memory for the first entries. So the first submissions that wait allocate
+    /// nothing (law 12).
+    fn warm(mut self) -> Self {
+        let owner = Owner {
+            place: Place::Taken,
+            wake_up: None,
+        };
+        self.entries.insert((POOL, 0), 0);
+        self.owners.insert(0, owner);
+        self.of_groups.insert((0, 0));
+        self.entries.pop_first();
+        self.owners.pop_first();
+        self.of_groups.pop_first();
+        self
+    }
+}
+
+impl<T: Waits, A> Lines<T, A> {
+    pub(crate) fn new() -> Self {
+        let lists = Lists {
+            next: 1,
+            entries: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            of_groups: BTreeSet::new(),
+        };
+        Self {
+            waiting: CachePadded::new(AtomicU64::new(0)),
+            lists: Mutex::new(lists.warm()),
+        }
     }
 
-    /// Adds an entry at the end of the line. Returns its ticket. The caller must serve the line next.
-    pub(crate) fn join(&self, wanted: T, wake_up: Option<WakeUp>) -> u64 {
-        let mut list = lock(&self.list);
-        let ticket = list.next_ticket;
-        list.next_ticket += 1;
-        list.entries.push_back(Entry {
-            ticket,
-            wanted: Some(wanted),
-            wake_up,
-        });
-        // ORDERING: P5: raised before this thread serves the line.
-        self.waiting.fetch_add(1, Ordering::SeqCst);
-        ticket
+    /// Returns how many entries are in line.
+    #[inline]
+    pub(crate) fn waiting(&self) -> u64 {
+        // Relaxed: a figure.
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lists<T, A>> {
+        lock(&self.lists)
+    }
+
+    fn count(&self, entries: i64) {
+        // Relaxed: a figure.
+        self.waiting.fetch_add(entries as u64, Ordering::Relaxed);
+    }
+
+    /// Adds an entry at the end of a line, and returns its ticket. Gives the task back if `is_over`
+    /// returns `true` under the lock: a thread that takes entries out for good sets a flag first. The
+    /// caller must pass a permit of that line next.
+    pub(crate) fn join(
+        &self,
+        line: u64,
+        pool: &Gate,
+        task: T,
+        wake_up: Option<WakeUp>,
+        is_over: impl FnOnce() -> bool,
+    ) -> Result<u64, T> {
+        let mut lists = self.lock();
+        if is_over() {
+            drop(lists);
+            return Err(task);
+        }
+        let ticket = lists.next;
+        let place = lists.push(line, pool, ticket, task);
+        lists.owners.insert(ticket, Owner { place, wake_up });
+        self.count(1);
+        Ok(ticket)
+    }
+
+    /// Adds an entry that has been passed to the end of the pool's line, as [`join`](Self::join) does.
+    pub(crate) fn move_on(
+        &self,
+        pool: &Gate,
+        passed: Passed<T>,
+        is_over: impl FnOnce() -> bool,
+    ) -> Result<(), Passed<T>> {
+        let mut lists = self.lock();
+        if is_over() {
+            drop(lists);
+            return Err(passed);
+        }
+        let Passed { ticket, task } = passed;
+        let place = lists.push(POOL, pool, ticket, task);
+        lists.owner(ticket).place = place;
+        self.count(1);
+        Ok(())
+    }
+
+    /// Takes a permit for the first entry of a line, and takes that entry out. Returns `None` if the
+    /// line is empty or no permit is free.
+    pub(crate) fn pass(&self, line: u64, pool: &Gate) -> Option<(Passed<T>, Permit)> {
+        let mut lists = self.lock();
+        let ticket = lists.first(line)?;
+        let permit = match &lists.owners[&ticket].place {
+            Place::InLine { task, .. } => gate_of(line, task, pool).take_in_line()?,
+            _ => unreachable!("its entry is in line"),
+        };
+        let (_, task) = lists.take_out(ticket, pool).expect("it is in line");
+        self.count(-1);
+        Some((Passed { ticket, task }, permit))
+    }
+
+    /// Takes all entries of a group out, or those of all lines (`None`).
+    pub(crate) fn take_all(&self, group: Option<u64>, pool: &Gate) -> Vec<Passed<T>> {
+        let mut lists = self.lock();
+        let tickets: Vec<u64> = match group {
+            None => lists.entries.values().copied().collect(),
+            Some(group) => {
+                let of_group = lists.of_groups.range((group, 0)..=(group, u64::MAX));
+                of_group.map(|(_, ticket)| *ticket).collect()
+            }
+        };
+        self.count(-(tickets.len() as i64));
+        let take = |ticket| {
+            let (_, task) = lists.take_out(ticket, pool).expect("it is in line");
+            Passed { ticket, task }
+        };
+        tickets.into_iter().map(take).collect()
+    }
+
+    /// Leaves the answer for an entry's owner. Unparks the owner if it is a thread. If it is a future,
+    /// returns its waker, which the caller must wake.
+    #[must_use]
+    pub(crate) fn answer(&self, ticket: u64, answer: A) -> Option<Waker> {
+        let mut lists = self.lock();
+        let owner = lists.owner(ticket);
+        owner.place = Place::Answered(answer);
+        let wake_up = owner.wake_up.take();
+        drop(lists);
+        wake_up.and_then(WakeUp::unpark)
     }
 
     /// Returns the answer if there is one. Otherwise exchanges `wake_up`, if given, for the stored
     /// one. The caller drops what it gets, which may be user code.
     pub(crate) fn fetch(&self, ticket: u64, wake_up: &mut Option<WakeUp>) -> Option<A> {
-        let mut list = lock(&self.list);
-        if let (Some(place), true) = (list.find(ticket), wake_up.is_some()) {
-            std::mem::swap(&mut list.entries[place].wake_up, wake_up);
+        let mut lists = self.lock();
+        let answer = lists.take_answer(ticket);
+        if answer.is_none() && wake_up.is_some() {
+            std::mem::swap(&mut lists.owner(ticket).wake_up, wake_up);
         }
-        list.answers.remove(&ticket)
+        answer
     }
 
-    /// Takes an entry out of the line, unless the server is attempting to submit its task.
-    pub(crate) fn leave(&self, ticket: u64) -> Left<T, A> {
-        let mut list = lock(&self.list);
-        if let Some(answer) = list.answers.remove(&ticket) {
+    /// Takes an entry out of its line for its owner, unless another thread has taken it.
+    pub(crate) fn leave(&self, ticket: u64, pool: &Gate) -> Left<T, A> {
+        let mut lists = self.lock();
+        if let Some(answer) = lists.take_answer(ticket) {
             return Left::Answered(answer);
         }
-        let place = list.find(ticket).expect("an entry without an answer");
-        let Some(wanted) = list.entries[place].wanted.take() else {
-            return Left::Served;
+        let Some((line, task)) = lists.take_out(ticket, pool) else {
+            return Left::Taken;
         };
-        let entry = list.entries.remove(place);
-        // ORDERING: P5: lowered under the lock, as the entry leaves.
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        Left::Unanswered(wanted, entry.and_then(|entry| entry.wake_up))
-    }
-
-    /// Returns `true` while a thread serves the line.
-    pub(crate) fn is_served(&self) -> bool {
-        lock(&self.list).is_served
-    }
-
-    /// Submits the waiting tasks in order, each by a call of `attempt`, until an attempt finds no
-    /// space. (The module's doc has the rules.) If the owner of an answered entry is a thread,
-    /// wakes it. If the owner is a future, stops and returns its waker. The caller then repeats
-    /// this call until it returns `None`, and only then calls the wakers, which are user code.
-    #[cold]
-    pub(crate) fn serve(&self, mut attempt: impl FnMut(&mut T) -> Option<A>) -> Option<Waker> {
-        let mut waker = None;
-        let mut list = lock(&self.list);
-        list.has_event = true;
-        if list.is_served {
-            return None;
-        }
-        list.is_served = true;
-        while std::mem::take(&mut list.has_event) {
-            let first = list.entries.front_mut();
-            let Some(mut wanted) = first.and_then(|first| first.wanted.take()) else {
-                break;
-            };
-            drop(list);
-            let answer = attempt(&mut wanted);
-            list = lock(&self.list);
-            match answer {
-                None => list.entries[0].wanted = Some(wanted),
-                Some(answer) => {
-                    let entry = list.entries.pop_front();
-                    let entry = entry.expect("it stays while it is served");
-                    waker = self.answer(&mut list, entry, answer);
-                    // The next entry gets its turn in this loop or, if there is a waker to return, in
-                    // the caller's next call, which sets the flag again. So no event is lost.
-                    list.has_event = waker.is_none();
-                }
-            }
-        }
-        list.is_served = false;
-        waker
-    }
-
-    /// Answers all entries whose task is `unwanted`. Returns the wakers that the caller must call.
-    /// Skips the entry whose task the server is currently attempting to submit, but leaves an
-    /// event. So if that attempt finds no space, the server makes another one. The second attempt
-    /// finds that the task is unwanted, and answers the entry.
-    #[cold]
-    pub(crate) fn turn_away(
-        &self,
-        unwanted: impl Fn(&T) -> bool,
-        answer: impl Fn(T) -> A,
-    ) -> Vec<Waker> {
-        let mut wakers = Vec::new();
-        let mut list = lock(&self.list);
-        list.has_event = true;
-        for _ in 0..list.entries.len() {
-            let mut entry = list.entries.pop_front().expect("as many as there were");
-            match entry.wanted.take_if(|wanted| unwanted(wanted)) {
-                None => list.entries.push_back(entry),
-                Some(wanted) => wakers.extend(self.answer(&mut list, entry, answer(wanted))),
-            }
-        }
-        wakers
-    }
-
-    /// Stores the answer. Unparks the owner if it is a thread; returns the waker if it is a future.
-    fn answer(&self, list: &mut List<T, A>, entry: Entry<T>, answer: A) -> Option<Waker> {
-        list.answers.insert(entry.ticket, answer);
-        // ORDERING: P5: lowered under the lock, as the entry is answered.
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
-        entry.wake_up.and_then(WakeUp::unpark)
+        self.count(-1);
+        let owner = lists.owners.remove(&ticket);
+        Left::Unanswered(line, task, owner.and_then(|owner| owner.wake_up))
     }
 }
 
-#[cfg(lazypool_loom)]
-impl<T, A> Line<T, A> {
+#[cfg(any(lazypool_loom, lazypool_shuttle))]
+impl<T: Waits, A> Lines<T, A> {
     /// Asserts that nothing is left in line. Models call it after every thread has ended.
     pub(crate) fn assert_at_rest(&self) {
-        let list = lock(&self.list);
-        assert!(
-            list.entries.is_empty() && list.answers.is_empty(),
-            "in line"
-        );
-        assert!(!list.is_served, "served");
+        let lists = self.lock();
+        assert!(lists.entries.is_empty() && lists.of_groups.is_empty());
+        assert!(lists.owners.is_empty(), "an answer is left");
         assert_eq!(self.waiting(), 0, "waiting");
     }
 }
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
-impl<T, A> Line<T, A> {
+impl<T: Waits, A> Lines<T, A> {
     /// Holds the lock, as if a thread had been stopped within one of the calls above.
     pub(crate) fn hold(&self) -> impl Drop + '_ {
-        lock(&self.list)
+        self.lock()
     }
 }
 

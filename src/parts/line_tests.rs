@@ -1,92 +1,134 @@
 use super::*;
 use crate::sync::thread;
-use std::cell::Cell;
 
-type Numbers = Line<u32, u32>;
+/// A task with a number, and perhaps with a group.
+struct Numbered<'a>(u32, Option<(u64, &'a Gate)>);
 
-fn join(line: &Numbers, number: u32) -> u64 {
-    line.join(number, Some(WakeUp::Thread(thread::current())))
+impl Waits for Numbered<'_> {
+    fn group(&self) -> u64 {
+        self.1.map_or(0, |(group, _)| group)
+    }
+
+    fn group_gate(&self) -> &Gate {
+        self.1.expect("a group").1
+    }
 }
 
-fn fetch(line: &Numbers, ticket: u64) -> Option<u32> {
+type Line<'a> = Lines<Numbered<'a>, u32>;
+
+/// A pool's gate, all of whose permits are taken.
+fn full(permits: usize) -> (Gate, Vec<Permit>) {
+    let gate = Gate::new(permits);
+    let taken = (0..permits).map(|_| gate.take().expect("free").0).collect();
+    (gate, taken)
+}
+
+fn join<'a>(line: &Line<'a>, of: u64, pool: &Gate, task: Numbered<'a>) -> u64 {
+    let wake_up = Some(WakeUp::Thread(thread::current()));
+    let ticket = line.join(of, pool, task, wake_up, || false);
+    ticket.map_err(|_| ()).expect("it is not over")
+}
+
+fn fetch(line: &Line<'_>, ticket: u64) -> Option<u32> {
     line.fetch(ticket, &mut None)
 }
 
-/// Serves the line with space for `space` entries, and answers each with its own number.
-fn serve(line: &Numbers, mut space: usize) -> Option<Waker> {
-    line.serve(|number| {
-        let answer = (space > 0).then_some(*number);
-        space = space.saturating_sub(1);
-        answer
-    })
+/// Passes a permit, and answers the entry with its number. Returns the permit.
+fn pass(line: &Line<'_>, of: u64, pool: &Gate) -> Option<Permit> {
+    let (passed, permit) = line.pass(of, pool)?;
+    assert!(line.answer(passed.ticket, passed.task.0).is_none());
+    Some(permit)
 }
 
 #[test]
-fn entries_are_served_in_the_order_in_which_they_came() {
+fn one_permit_goes_to_one_entry_in_the_order_in_which_they_came() {
+    let (gate, mut taken) = full(2);
     let line = Line::new();
-    let tickets = [10, 11, 12].map(|number| join(&line, number));
+    let tickets = [10, 11, 12].map(|number| join(&line, POOL, &gate, Numbered(number, None)));
     assert_eq!(line.waiting(), 3);
-    assert!(serve(&line, 2).is_none(), "threads have no waker");
-    let answers = tickets.map(|ticket| fetch(&line, ticket));
-    assert_eq!(answers, [Some(10), Some(11), None]);
-    assert_eq!((line.waiting(), fetch(&line, tickets[0])), (1, None));
-    serve(&line, 9);
-    assert_eq!(fetch(&line, tickets[2]), Some(12));
-    assert_eq!(line.waiting(), 0);
-}
-
-#[test]
-fn space_that_comes_up_within_an_attempt_is_not_lost() {
-    let line = Line::new();
-    let ticket = join(&line, 1);
-    let attempts = Cell::new(0);
-    line.serve(|number| {
-        attempts.set(attempts.get() + 1);
-        if attempts.get() == 1 {
-            // A second call of `serve` leaves an event, because the line is being served.
-            assert!(serve(&line, 9).is_none());
-            return None;
-        }
-        Some(*number)
-    });
-    assert_eq!((attempts.get(), fetch(&line, ticket)), (2, Some(1)));
-}
-
-#[test]
-fn an_attempt_in_vain_is_the_last_without_an_event() {
-    let line = Line::new();
-    join(&line, 1);
-    let attempts = Cell::new(0);
-    line.serve(|_| {
-        attempts.set(attempts.get() + 1);
-        None
-    });
-    assert_eq!(attempts.get(), 1);
-}
-
-#[test]
-fn the_line_goes_on_once_a_future_is_woken() {
-    let line = Line::new();
-    let future = || Some(WakeUp::Task(Waker::noop().clone()));
-    let tickets = [1, 2, 3].map(|number| line.join(number, future()));
-    for answered in [1, 2, 3] {
-        serve(&line, 9).expect("a future").wake();
-        assert_eq!(line.waiting(), 3 - answered);
+    assert!(line.pass(POOL, &gate).is_none(), "no permit is free");
+    for (n, ticket) in tickets.into_iter().enumerate() {
+        let seen = gate.give(taken.pop().expect("one is taken"));
+        assert!(seen.is_waited_for());
+        assert!(gate.take().is_err(), "the first in line comes first");
+        taken.push(pass(&line, POOL, &gate).expect("a permit"));
+        assert!(pass(&line, POOL, &gate).is_none(), "that was the only one");
+        assert_eq!(fetch(&line, ticket), Some(10 + n as u32));
+        assert_eq!(line.waiting(), 2 - n as u64);
     }
-    assert!(serve(&line, 9).is_none());
-    let answers = tickets.map(|ticket| fetch(&line, ticket));
-    assert_eq!(answers, [1, 2, 3].map(Some));
+    assert!(!gate.see().is_waited_for());
+    taken.into_iter().for_each(|permit| _ = gate.give(permit));
 }
 
 #[test]
-fn those_turned_away_are_the_unwanted_ones() {
+fn an_entry_that_leaves_is_passed_over() {
+    let (gate, mut taken) = full(1);
     let line = Line::new();
-    let tickets = [1, 2, 3, 4].map(|number| join(&line, number));
-    let wakers = line.turn_away(|number| number % 2 == 0, |number| 10 * number);
-    assert!(wakers.is_empty());
-    let answers = tickets.map(|ticket| fetch(&line, ticket));
-    assert_eq!(answers, [None, Some(20), None, Some(40)]);
-    serve(&line, 9);
-    assert_eq!(fetch(&line, tickets[0]), Some(1), "the order stays");
-    assert_eq!(fetch(&line, tickets[2]), Some(3));
+    let tickets = [1, 2, 3].map(|number| join(&line, POOL, &gate, Numbered(number, None)));
+    match line.leave(tickets[0], &gate) {
+        Left::Unanswered(of, task, wake_up) => {
+            assert_eq!((of, task.0, wake_up.is_some()), (POOL, 1, true));
+        }
+        _ => panic!("it has no answer"),
+    }
+    let _ = gate.give(taken.pop().expect("one is taken"));
+    let (passed, permit) = line.pass(POOL, &gate).expect("a permit");
+    assert_eq!(passed.ticket, tickets[1]);
+    assert!(matches!(line.leave(tickets[1], &gate), Left::Taken));
+    assert!(line.answer(passed.ticket, 20).is_none());
+    assert!(matches!(line.leave(tickets[1], &gate), Left::Answered(20)));
+    assert!(matches!(
+        line.leave(tickets[2], &gate),
+        Left::Unanswered(..)
+    ));
+    assert!(!gate.see().is_waited_for(), "the line is empty");
+    let _ = gate.give(permit);
+}
+
+#[test]
+fn a_future_gets_its_answer_and_its_waker_comes_back() {
+    let (gate, mut taken) = full(1);
+    let line = Line::new();
+    let ticket = line.join(POOL, &gate, Numbered(7, None), None, || false);
+    let ticket = ticket.map_err(|_| ()).expect("it is not over");
+    let mut waker = Some(WakeUp::Task(Waker::noop().clone()));
+    assert!(line.fetch(ticket, &mut waker).is_none() && waker.is_none());
+    let _ = gate.give(taken.pop().expect("one is taken"));
+    let (passed, permit) = line.pass(POOL, &gate).expect("a permit");
+    assert!(line.answer(passed.ticket, passed.task.0).is_some());
+    assert_eq!(fetch(&line, ticket), Some(7));
+    let _ = gate.give(permit);
+    let over = line.join(POOL, &gate, Numbered(8, None), None, || true);
+    assert!(over.is_err_and(|task| task.0 == 8));
+    assert!(!gate.see().is_waited_for());
+}
+
+/// A full group holds up nothing else. Its entries move on to the pool's line, and all of them are
+/// found there.
+#[test]
+fn a_groups_line_is_its_own() {
+    let (pool, mut taken) = full(1);
+    let (group, mut of_group) = full(1);
+    let line = Line::new();
+    let first = join(&line, 5, &pool, Numbered(1, Some((5, &group))));
+    let second = join(&line, 5, &pool, Numbered(2, Some((5, &group))));
+    assert!(!pool.see().is_waited_for() && group.see().is_waited_for());
+    let _ = group.give(of_group.pop().expect("one is taken"));
+    let (passed, permit) = line.pass(5, &pool).expect("a permit of the group");
+    assert_eq!(passed.ticket, first);
+    of_group.push(permit);
+    assert!(line.move_on(&pool, passed, || false).is_ok());
+    assert!(pool.see().is_waited_for());
+    let other = join(&line, POOL, &pool, Numbered(3, None));
+    let all = line.take_all(Some(5), &pool);
+    let tickets: Vec<_> = all.iter().map(|passed| passed.ticket).collect();
+    assert_eq!(tickets, [first, second]);
+    for passed in all {
+        assert!(line.answer(passed.ticket, 0).is_none());
+    }
+    assert!(!group.see().is_waited_for() && line.waiting() == 1);
+    assert_eq!(line.take_all(None, &pool).len(), 1);
+    assert!(line.answer(other, 0).is_none() && !pool.see().is_waited_for());
+    taken.append(&mut of_group);
+    taken.into_iter().for_each(Permit::leave_with_task);
 }

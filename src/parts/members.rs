@@ -30,7 +30,10 @@
 
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{self, fork, lock, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering};
+use crate::parts::gate::{Gate, Permit};
+use crate::sync::{
+    self, fork, lock, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, PlainU64,
+};
 use crossbeam_utils::CachePadded;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -60,8 +63,10 @@ pub(crate) struct Members {
     /// The number of tasks that have ever entered. Written by submissions only.
     entered: CachePadded<AtomicU64>,
     counts: CachePadded<Counts>,
-    /// The highest number of tasks that may be pending at once. `i64::MAX`: no limit.
-    limit: i64,
+    /// The number of the group, which no other group of the process has. It is not zero.
+    pub(crate) id: u64,
+    /// Bounds how many tasks are accepted and pending at once. `None`: nothing does.
+    gate: Option<Gate>,
     cancelled: AtomicBool,
     /// The generation of the process that created the group.
     generation: u64,
@@ -94,17 +99,6 @@ pub(crate) enum Ended {
     Discarded,
 }
 
-impl Ended {
-    #[inline]
-    pub(crate) fn ran(panicked: bool) -> Self {
-        if panicked {
-            Self::Panicked
-        } else {
-            Self::Completed
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 struct Rare {
     /// The number of threads that sleep until `zeros` changes.
@@ -128,13 +122,16 @@ pub(crate) struct Pending(NonNull<Members>);
 unsafe impl Send for Pending {}
 
 impl Owner {
-    /// Creates a group that allows `limit` pending tasks. The group can note `queued` queue
-    /// positions before it allocates.
-    pub(crate) fn new(limit: u64, queued: usize) -> Self {
+    /// Creates a group that allows `limit` accepted and pending tasks, or any number. The group can
+    /// note `queued` queue positions before it allocates.
+    pub(crate) fn new(limit: Option<usize>, queued: usize) -> Self {
+        static NEXT: PlainU64 = PlainU64::new(1);
         Self(Arc::new(Members {
+            // Relaxed: a unique number.
+            id: NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             entered: CachePadded::default(),
             counts: CachePadded::default(),
-            limit: i64::try_from(limit).unwrap_or(i64::MAX),
+            gate: limit.map(Gate::new),
             cancelled: AtomicBool::new(false),
             generation: fork::generation(),
             zeros: CachePadded::default(),
@@ -144,23 +141,13 @@ impl Owner {
         }))
     }
 
-    /// Counts a task as inside, before it is submitted. Returns `None` if the group is full.
+    /// Counts a task as inside, before it is submitted.
     #[inline]
-    pub(crate) fn enter(&self) -> Option<Pending> {
-        if self.limit == i64::MAX {
-            // ORDERING: P3: raised before the submission reads whether the group is cancelled.
-            self.entered.fetch_add(1, Ordering::SeqCst);
-        } else {
-            // Other tasks may enter and leave between the two readings. Then this thread finds too
-            // few tasks, and the exchange fails.
-            let next = |entered| (pending(entered, self.left()) < self.limit).then(|| entered + 1);
-            // ORDERING: P3: as above. The first reading comes before that of `left`.
-            (self.entered)
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next)
-                .ok()?;
-        }
+    pub(crate) fn enter(&self) -> Pending {
+        // ORDERING: P3: raised before the submission reads whether the group is cancelled.
+        self.entered.fetch_add(1, Ordering::SeqCst);
         // SAFETY: the task has just entered, and stays inside until a `Pending` of it is used up.
-        Some(unsafe { Pending::of(&self.0) })
+        unsafe { Pending::of(&self.0) }
     }
 }
 
@@ -201,18 +188,36 @@ impl Pending {
         Self(unsafe { NonNull::new_unchecked(Arc::as_ptr(members).cast_mut()) })
     }
 
+    /// Returns another reference of the same task. Only one of the two is used up.
+    #[inline]
+    pub(crate) fn copy(&self) -> Self {
+        Self(self.0)
+    }
+
     #[inline]
     pub(crate) fn members(&self) -> &Members {
         // SAFETY: the task is inside, so an owner or `Rare::kept` keeps the group alive.
         unsafe { self.0.as_ref() }
     }
 
-    /// Counts a task that has ended and has no handle, and takes it out. After that, a wait for the
-    /// group may end.
+    /// Counts an accepted task that has ended and has no handle, and takes it out. After that, a wait
+    /// for the group may end. Returns what [`has_ended`](Self::has_ended) returns.
     #[inline]
-    pub(crate) fn end(self, outcome: Ended) {
+    pub(crate) fn end(self, outcome: Ended) -> Option<u64> {
         self.count(outcome);
+        let line = self.give_permit();
         self.leave();
+        line
+    }
+
+    /// Gives the permit of an accepted task back to the group, if the group has a limit. Returns the
+    /// group's number if a submission waits for it.
+    #[inline]
+    fn give_permit(&self) -> Option<u64> {
+        let members = self.members();
+        let gate = members.gate.as_ref()?;
+        let seen = gate.give(Permit::of_taken_task());
+        seen.is_waited_for().then_some(members.id)
     }
 
     #[inline]
@@ -221,14 +226,19 @@ impl Pending {
         self.members().counts.ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a task that has ended. It is no longer pending, and stays inside until
-    /// [`told`](Self::told).
+    /// Counts an accepted task that has ended. It is no longer pending, and stays inside until
+    /// [`told`](Self::told). If a submission waits for a permit of the group, returns the group's
+    /// number: the calling thread must pass the permit of this task in that line.
     #[inline]
-    pub(crate) fn has_ended(&self, outcome: Ended) {
+    #[must_use]
+    pub(crate) fn has_ended(&self, outcome: Ended) -> Option<u64> {
         self.count(outcome);
+        // The permit comes first: a thread that reads that few tasks are pending finds space.
+        let line = self.give_permit();
         // ORDERING: G1: releases the work of this task to a thread that reads that nothing is
         // pending.
         (self.members().counts.left).fetch_add(ENDED, Ordering::SeqCst);
+        line
     }
 
     /// Takes out a task that has ended. Called once the task's handle has the outcome. After that,
@@ -238,7 +248,8 @@ impl Pending {
         self.leave_by(LEFT - ENDED);
     }
 
-    /// Takes out a task for which [`has_ended`](Self::has_ended) was not called.
+    /// Takes out a task that was not accepted. Does not give a permit back: a submission that was
+    /// refused has done so.
     #[inline]
     pub(crate) fn leave(self) {
         self.leave_by(LEFT);
@@ -303,6 +314,17 @@ impl Pending {
 }
 
 impl Members {
+    /// Returns the group's limit, which is the largest number if it has none.
+    pub(crate) fn limit(&self) -> u64 {
+        self.gate.as_ref().map_or(u64::MAX, Gate::bound)
+    }
+
+    /// Returns the group's gate, if the group has a limit.
+    #[inline]
+    pub(crate) fn gate(&self) -> Option<&Gate> {
+        self.gate.as_ref()
+    }
+
     /// Returns how many tasks have not ended.
     pub(crate) fn pending(&self) -> u64 {
         self.at_one_moment(pending) as u64

@@ -10,9 +10,9 @@ fn waits(members: &Members) -> bool {
 
 #[test]
 fn a_wait_ends_once_nothing_is_pending() {
-    let members = Owner::new(u64::MAX, 0);
+    let members = Owner::new(None, 0);
     assert!(waits(&members), "nothing was ever pending");
-    let (first, second) = (members.enter().unwrap(), members.enter().unwrap());
+    let (first, second) = (members.enter(), members.enter());
     first.end(Ended::Completed);
     assert_eq!((members.pending(), waits(&members)), (1, false));
     second.leave();
@@ -22,9 +22,9 @@ fn a_wait_ends_once_nothing_is_pending() {
 
 #[test]
 fn a_wait_ends_although_the_next_task_enters_at_once() {
-    let members = Owner::new(u64::MAX, 0);
+    let members = Owner::new(None, 0);
     for parallel in [false, true] {
-        let task = members.enter().unwrap();
+        let task = members.enter();
         thread::scope(|s| {
             let waiter = s.spawn(|| members.wait(&Deadline::never(), parallel));
             while lock(&members.rare).sleeping == 0 {
@@ -46,13 +46,13 @@ fn a_wait_ends_although_the_next_task_enters_at_once() {
 
 #[test]
 fn each_way_to_end_has_its_count() {
-    let members = Owner::new(u64::MAX, 0);
+    let members = Owner::new(None, 0);
     for (times, outcome) in [Ended::Completed, Ended::Panicked, Ended::Discarded]
         .into_iter()
         .enumerate()
     {
         for _ in 0..=times {
-            members.enter().unwrap().end(outcome);
+            members.enter().end(outcome);
         }
         assert_eq!(members.ended(outcome), times as u64 + 1);
     }
@@ -61,22 +61,25 @@ fn each_way_to_end_has_its_count() {
 
 #[test]
 fn a_limit_holds_beside_many_threads() {
-    const LIMIT: u64 = 3;
-    let members = Owner::new(LIMIT, 0);
-    let inside = AtomicU64::new(0);
+    const LIMIT: usize = 3;
+    let members = Owner::new(Some(LIMIT), 0);
+    let gate = members.gate().expect("a limit");
+    let running = AtomicU64::new(0);
     thread::scope(|s| {
         for _ in 0..4 {
             s.spawn(|| {
-                let mut entered = 0;
-                while entered < 1000 {
-                    let Some(task) = members.enter() else {
+                let mut accepted = 0;
+                while accepted < 1000 {
+                    let Ok((permit, _)) = gate.take() else {
                         thread::yield_now();
                         continue;
                     };
-                    entered += 1;
-                    assert!(inside.fetch_add(1, Ordering::SeqCst) < LIMIT);
-                    inside.fetch_sub(1, Ordering::SeqCst);
-                    task.end(Ended::Completed);
+                    permit.leave_with_task();
+                    let task = members.enter();
+                    accepted += 1;
+                    assert!(running.fetch_add(1, Ordering::SeqCst) < LIMIT as u64);
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    assert_eq!(task.end(Ended::Completed), None, "nothing waits");
                 }
             });
         }
@@ -85,18 +88,19 @@ fn a_limit_holds_beside_many_threads() {
         (members.pending(), members.ended(Ended::Completed)),
         (0, 4000)
     );
-    let full = Owner::new(0, 0);
-    assert!(full.enter().is_none(), "a limit of zero takes nothing");
+    assert_eq!(gate.free(), LIMIT as u64);
+    let full = Owner::new(Some(0), 0);
+    assert!(full.gate().expect("a limit").take().is_err());
 }
 
 #[test]
 fn a_group_lives_until_its_last_task_has_ended() {
-    let members = Owner::new(u64::MAX, 0);
+    let members = Owner::new(None, 0);
     let weak = Arc::downgrade(&members);
-    let (first, last) = (members.enter().unwrap(), members.enter().unwrap());
+    let (first, last) = (members.enter(), members.enter());
     let clone = members.clone();
     drop(members);
-    clone.enter().unwrap().end(Ended::Completed);
+    clone.enter().end(Ended::Completed);
     drop(clone);
     first.end(Ended::Completed);
     assert_eq!(last.members().ended(Ended::Completed), 2);
@@ -108,9 +112,9 @@ fn a_group_lives_until_its_last_task_has_ended() {
 #[test]
 fn a_group_is_freed_whether_its_owner_or_its_task_goes_last() {
     for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
-        let members = Owner::new(u64::MAX, 0);
+        let members = Owner::new(None, 0);
         let weak = Arc::downgrade(&members);
-        let tasks = [members.enter().unwrap(), members.enter().unwrap()];
+        let tasks = [members.enter(), members.enter()];
         thread::scope(|s| {
             for task in tasks {
                 s.spawn(|| task.end(Ended::Completed));
@@ -123,7 +127,7 @@ fn a_group_is_freed_whether_its_owner_or_its_task_goes_last() {
 
 #[test]
 fn positions_are_noted_until_they_are_popped() {
-    let members = Owner::new(u64::MAX, 0);
+    let members = Owner::new(None, 0);
     // Begin close to the wrap.
     let first = u64::MAX - 20;
     let at = |n: u64| first.wrapping_add(8 * n);
@@ -139,7 +143,7 @@ fn positions_are_noted_until_they_are_popped() {
 
 #[test]
 fn positions_that_are_queued_are_all_kept() {
-    let members = Owner::new(u64::MAX, 0);
+    let members = Owner::new(None, 0);
     for n in 0..1000 {
         members.note(n, || 0);
     }

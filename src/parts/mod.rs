@@ -7,6 +7,7 @@ pub(crate) mod completion;
 #[path = "../../tests/common/cut.rs"]
 mod cut;
 pub(crate) mod deadline;
+pub(crate) mod gate;
 pub(crate) mod in_flight;
 pub(crate) mod line;
 pub(crate) mod members;

@@ -29,7 +29,7 @@
 //! | `head = h` | `h + 1` | pop or a helper | `SeqCst`: the cell at `h` is already emptied |
 //!
 //! All steps are `SeqCst` rather than `AcqRel`, because a worker that lists itself and a submitter
-//! that looks for a worker form store-buffering pairs (P1 and P2 of the protocol page). On x86-64
+//! that looks for a worker form store-buffering pairs (P1 of the protocol page). On x86-64
 //! the instructions are the same.
 //!
 //! | pair | one side | the other side |
@@ -114,7 +114,7 @@ impl Ring {
     pub(crate) fn try_push(&self, value: usize) -> Result<(), usize> {
         debug_assert!(value < 1 << 16);
         loop {
-            // ORDERING: R1, P2: the entry is in the ring before its slot is idle.
+            // ORDERING: R1, P1: the entry is in the ring before its slot is idle.
             let tail = self.tail.load(Ordering::SeqCst);
             let lap = tail >> self.shift;
             let cell = self.cell(tail);
@@ -141,8 +141,8 @@ impl Ring {
     #[inline]
     fn oldest(&self) -> (u64, u64) {
         loop {
-            // ORDERING: R1, P1, P2: read after this thread has pushed a task into the queue (P1),
-            // or has read or raised a count of workers in flight (P2).
+            // ORDERING: R1, P1: read after this thread has pushed a task into the queue (P1),
+            // or has read a count of workers in flight.
             let head = self.head.load(Ordering::SeqCst);
             let seen = self.cell(head).load(Ordering::SeqCst);
             if is_of(seen, head >> self.shift) {
@@ -188,33 +188,24 @@ impl Ring {
         self.oldest().1 & FULL == 0
     }
 
+    /// Returns `true` if each push that is complete has been popped. Reads the two ends only. Misses a
+    /// push that has filled its cell and not yet moved `tail`.
+    #[inline]
+    pub(crate) fn is_drained(&self) -> bool {
+        // ORDERING: R1, P1: read after this thread has pushed a task into the queue. A worker that is
+        // idle has completed its push before.
+        self.head.load(Ordering::SeqCst) == self.tail.load(Ordering::SeqCst)
+    }
+
     /// Returns the position of the oldest entry, and the number of entries.
     pub(crate) fn held(&self) -> (u64, u64) {
-        // ORDERING: P2: in one total order with the steps of the slots.
+        // ORDERING: P1: in one total order with the steps of the slots.
         let head = self.head.load(Ordering::SeqCst);
         // `head` is read first, because it may pass a `tail` that was read before. The difference
         // can still be negative, because a pop may have moved `head` past an entry whose push has
         // not yet moved `tail`.
-        let held = self.pushes().wrapping_sub(head) as i64;
+        let held = self.tail.load(Ordering::SeqCst).wrapping_sub(head) as i64;
         (head, held.max(0) as u64)
-    }
-
-    /// Returns `true` if `head` equals `pushes`. If [`Ring::pushes`] returns `pushes` before and
-    /// after this call, the ring was empty during the call.
-    #[inline]
-    pub(crate) fn is_drained(&self, pushes: u64) -> bool {
-        // ORDERING: P2: read between two readings of `tail`.
-        self.head.load(Ordering::SeqCst) == pushes
-    }
-
-    /// Returns `tail`, which each push moves by one. Two equal readings prove that no push
-    /// completed in between. But a push may have filled its cell and not yet moved `tail`. Only
-    /// [`Ring::is_empty`] sees such a push.
-    #[inline]
-    pub(crate) fn pushes(&self) -> u64 {
-        // ORDERING: P1, P2: read after this thread has pushed a task into the queue (P1), or before
-        // it reads the counts of workers in flight, and again afterwards (P2).
-        self.tail.load(Ordering::SeqCst)
     }
 }
 
@@ -222,7 +213,7 @@ impl Ring {
 impl Ring {
     /// Returns the index at a position, if an entry is there.
     pub(crate) fn entry(&self, position: u64) -> Option<usize> {
-        // ORDERING: P2: as in `held`.
+        // ORDERING: P1: as in `held`.
         let seen = self.cell(position).load(Ordering::SeqCst);
         let is_full = seen & !(FULL - 1) == full(position >> self.shift, 0);
         is_full.then_some((seen & (FULL - 1)) as usize)

@@ -96,12 +96,9 @@ fn holds_its_capacity_also_at_the_wrap_of_laps_and_positions() {
             let ring = Ring::starting_at(lap, capacity, 0);
             for round in 0..cut(100) {
                 for i in 0..capacity {
-                    let pushes = ring.pushes();
                     assert_eq!(ring.try_push(i), Ok(()), "round {round}");
-                    assert_eq!(ring.pushes(), pushes.wrapping_add(1));
                 }
                 assert_eq!(ring.try_push(7), Err(7), "round {round}");
-                assert!(!ring.is_drained(ring.pushes()));
                 let (head, held) = ring.held();
                 assert_eq!((held, ring.entry(head)), (capacity as u64, Some(0)));
                 for i in 0..capacity {
@@ -109,7 +106,7 @@ fn holds_its_capacity_also_at_the_wrap_of_laps_and_positions() {
                     assert_eq!(ring.pop(), Some(i), "round {round}");
                 }
                 assert_eq!(ring.pop(), None);
-                assert!(ring.is_empty() && ring.is_drained(ring.pushes()));
+                assert!(ring.is_empty());
             }
         }
     }

@@ -111,6 +111,7 @@ pub struct Stats {
     /// Workers that have a task now, including workers whose task has just ended and is not counted
     /// yet. A worker that is in a start or stop hook and has no task counts neither here nor in
     /// `idle`.
+    #[doc(alias = "active_count")]
     pub running: usize,
     /// Workers that exist now. A thread that has ended its work is no worker, although the
     /// destructors of its thread-local values may still run. A clean report
@@ -343,5 +344,61 @@ impl ShutdownReport {
     /// ```
     pub fn is_clean(&self) -> bool {
         self.stragglers.is_empty()
+    }
+}
+
+/// One line for each straggler, in columns: its slot, what it does, its label, for how long its
+/// task has been running, and for how long that task has been abandoned. Fields that do not apply are
+/// left out. A clean report is one line that says so. There is no line break after the last line.
+impl fmt::Display for ShutdownReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_clean() {
+            return f.write_str("every worker has ended");
+        }
+        let rows: Vec<_> = self
+            .stragglers
+            .iter()
+            .map(WorkerSnapshot::columns)
+            .collect();
+        let width = |column: usize| {
+            let wide = rows.iter().map(|row| row[column].chars().count());
+            wide.max().unwrap_or(0)
+        };
+        let widths = [width(0), width(1), width(2), width(3)];
+        for (index, row) in rows.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            let mut line = String::new();
+            for (text, width) in row.iter().zip(widths) {
+                if width > 0 {
+                    line += &format!("{text:<width$}  ");
+                }
+            }
+            line += &row[4];
+            f.write_str(line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+impl WorkerSnapshot {
+    /// Returns the texts of the columns in which a report shows this worker.
+    fn columns(&self) -> [String; 5] {
+        let since = |what: &str, age: Option<Duration>| {
+            age.map_or_else(String::new, |age| format!("{what} for {age:.1?}"))
+        };
+        let abandoned = match self.abandoned_for {
+            None if self.abandoned => "abandoned".to_owned(),
+            age => since("abandoned", age),
+        };
+        [
+            format!("slot {}", self.slot),
+            if self.busy { "busy" } else { "without a task" }.to_owned(),
+            self.label
+                .map_or_else(String::new, |label| format!("{label:?}")),
+            since("running", self.running_for),
+            abandoned,
+        ]
     }
 }

@@ -234,3 +234,25 @@ mod serialized {
         );
     }
 }
+
+#[test]
+fn a_report_has_a_line_for_each_straggler_in_columns() {
+    let worker = |slot, label, busy| WorkerSnapshot {
+        slot,
+        busy,
+        label,
+        abandoned: busy,
+        abandoned_for: busy.then_some(Duration::from_millis(1500)),
+        tasks: 0,
+        running_for: None,
+    };
+    let mut report = ShutdownReport {
+        discarded: 3,
+        stragglers: vec![worker(7, Some("export"), true), worker(12, None, false)],
+    };
+    let expected = "slot 7   busy            \"export\"  abandoned for 1.5s\n\
+                    slot 12  without a task";
+    assert_eq!(report.to_string(), expected);
+    report.stragglers.clear();
+    assert_eq!(report.to_string(), "every worker has ended");
+}

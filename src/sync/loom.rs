@@ -2,7 +2,7 @@
 
 pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use loom::hint::spin_loop;
-pub(crate) use loom::sync::atomic::Ordering;
+pub(crate) use loom::sync::atomic::{fence, Ordering};
 pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 // loom's `Arc` cannot be the type of `self`. Outside models, only `work/thread.rs` reads the count
 // of an `Arc`, under a lock. So loom need not know these counts.

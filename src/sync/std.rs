@@ -3,7 +3,7 @@
 pub(crate) use super::PlainU64 as AtomicU64;
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::panic::catch_unwind;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+pub(crate) use std::sync::atomic::{fence, AtomicBool, AtomicPtr, AtomicU32, Ordering};
 pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub(crate) use std::{thread, thread_local};
 

@@ -4,24 +4,18 @@
 //! by a thread-local pointer.
 
 use crate::error::TaskPanic;
-use crate::parts::completion::{Remains, WaitNode};
+use crate::parts::completion::WaitNode;
 use crate::parts::stretch::Stretch;
 use crate::sync::{catch_unwind, exposed, fork, now, thread, thread_local, Instant, Ordering};
 use crate::work::env::{Around, Env, NEVER};
+use crate::work::job::TaskEnd;
 use crate::work::observe::{self, Moment};
 use crate::work::options::Options;
-use crate::work::panics::{has_panicked, wake_and_drop, Payload};
+use crate::work::owed::Owed;
+use crate::work::panics::{has_panicked, Payload};
 use crate::work::record::Record;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;
-
-/// A bit of [`Ctx::todo`], set while a call of `help_others` is deferred.
-const HELP_OTHERS: u8 = 1;
-/// A bit of [`Ctx::todo`], always set if the pool tracks ages. The worker then notes the start of
-/// each task.
-const NOTE_START: u8 = 2;
-/// A bit of [`Ctx::todo`], set while the call of a handle's waker is deferred.
-const WAKE: u8 = 4;
 
 /// The state of a worker that its tasks can query. The [`Record`] has the state that other threads
 /// may read.
@@ -29,8 +23,12 @@ pub(crate) struct Ctx<'a> {
     pub(crate) env: &'a Env,
     pub(crate) record: &'a Record,
     pub(crate) slot: usize,
-    /// Serves the line, and makes sure that another worker looks at the queue.
-    help_others: &'a dyn Fn(),
+    /// What this worker owes. It is paid in the worker's loop and, if a queued task came with a debt,
+    /// by `pay` once that task has started.
+    owed: RefCell<Owed>,
+    /// Set if anything may be owed.
+    owes: Cell<bool>,
+    pay: &'a dyn Fn(&Self),
     /// The node of the caller that submitted the running task by `do_with_deadline`. `None` for any
     /// other task. The caller may have left since.
     caller: Cell<Option<*const WaitNode>>,
@@ -38,16 +36,8 @@ pub(crate) struct Ctx<'a> {
     pub(crate) label: Cell<Option<&'static str>>,
     /// The id by which the worker's decision names the task that runs or is about to run.
     pub(crate) task_id: Cell<u64>,
-    /// The things to do before the next task's code is called: [`HELP_OTHERS`], [`NOTE_START`] and
-    /// [`WAKE`].
-    todo: Cell<u8>,
-    /// The waker to call and the node to drop while [`WAKE`] is set. Both run user code.
-    remains: Cell<Remains>,
-    /// `true` while this worker runs user code (wakers, or drops of captures) although other
-    /// threads see it as `Idle`.
-    pub(crate) runs_idle: Cell<bool>,
-    /// Set once another thread waits for the outcome of a task that has begun here.
-    pub(crate) was_awaited: Cell<bool>,
+    /// Set if the pool tracks ages. The worker then notes the start of each task.
+    notes_start: bool,
     pub(crate) stretch: Stretch,
     /// The time at which the running task, or the one about to run, was submitted.
     pub(crate) submitted: Cell<Moment>,
@@ -67,33 +57,24 @@ pub(crate) fn with_current<R: Default>(f: impl FnOnce(&Ctx<'_>) -> R) -> R {
     unsafe { current.as_ref() }.map(f).unwrap_or_default()
 }
 
-/// Returns `true` if this thread is a worker that runs user code while other threads see it as
-/// `Idle`. Meanwhile another thread may order this worker to search or to end. A submission by the
-/// user code must not wait until the worker obeys, because it would wait for its own thread.
-#[cold]
-pub(crate) fn runs_idle() -> bool {
-    with_current(|ctx| ctx.runs_idle.get())
-}
-
 impl<'a> Ctx<'a> {
     pub(crate) fn new(
         env: &'a Env,
         record: &'a Record,
         slot: usize,
-        help_others: &'a dyn Fn(),
+        pay: &'a dyn Fn(&Self),
     ) -> Self {
         Self {
             env,
             record,
             slot,
-            help_others,
+            owed: RefCell::default(),
+            owes: Cell::new(false),
+            pay,
             caller: Cell::new(None),
             label: Cell::new(None),
             task_id: Cell::new(0),
-            todo: Cell::new(if env.tracks_ages() { NOTE_START } else { 0 }),
-            remains: Cell::default(),
-            runs_idle: Cell::new(false),
-            was_awaited: Cell::new(false),
+            notes_start: env.tracks_ages(),
             stretch: Stretch::new(),
             submitted: Cell::default(),
         }
@@ -107,27 +88,31 @@ impl<'a> Ctx<'a> {
         CURRENT.with(|c| c.set(std::ptr::null()));
     }
 
-    /// Publishes the options of the task about to run. Returns `false` if it is too late to start
-    /// the task.
+    /// Publishes the options of the task about to run. Returns an error if the task must not start:
+    /// it is too late for it, or its group is cancelled.
     ///
     /// # Safety
-    /// The task's group lives until [`Ctx::finish`].
+    /// The task's group lives until [`Ctx::finish`] or an error.
     #[inline]
-    pub(crate) unsafe fn begin(&self, options: &Options<'_>) -> bool {
-        if let Some(times) = options.times {
-            let Some(due) = times.start(self.env) else {
-                return false;
-            };
+    pub(crate) unsafe fn begin(&self, options: &Options<'_>) -> Result<(), TaskEnd> {
+        let due = match options.times.map(|times| times.start(self.env)) {
+            None => None,
+            Some(None) => return Err(TaskEnd::Expired),
+            due => due.flatten(),
+        };
+        if let Some(group) = options.group {
+            if !self.record.enter_group(group) {
+                return Err(TaskEnd::Cancelled);
+            }
+        }
+        if let Some(due) = due {
             self.record.set_due(due);
         }
         if options.label.is_some() {
             self.label.set(options.label);
             self.record.describe(options.label, None);
         }
-        if let Some(group) = options.group {
-            self.record.set_group(group);
-        }
-        true
+        Ok(())
     }
 
     /// Clears the options of a task that has ended. Counts the task as timed out if its own
@@ -212,49 +197,33 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Leaves the call of a handle's waker to [`Ctx::run_deferred`], which runs once this worker is
-    /// idle or has started its next task. The waker may submit a task. If this worker were
-    /// `Searching`, that submission would wait for its own thread.
-    pub(crate) fn defer_wake(&self, remains: Remains) {
-        if remains.waker.is_some() || remains.node.is_some() {
-            self.remains.set(remains);
-            self.todo.set(self.todo.get() | WAKE);
-        }
+    /// Notes what this worker owes, by a call of `note`.
+    #[cold]
+    pub(crate) fn owe(&self, note: impl FnOnce(&mut Owed)) {
+        note(&mut self.owed.borrow_mut());
+        self.owes.set(true);
     }
 
+    /// Returns `true` if this worker may owe anything.
     #[inline]
-    pub(crate) fn has_deferred_wake(&self) -> bool {
-        self.todo.get() & WAKE != 0
+    pub(crate) fn owes(&self) -> bool {
+        self.owes.get()
     }
 
-    /// Defers a call of `help_others`, because this worker has stopped looking at the queue or has
-    /// made space.
-    #[inline]
-    pub(crate) fn defer_helping_others(&self) {
-        self.todo.set(self.todo.get() | HELP_OTHERS);
+    /// Takes what this worker owes.
+    pub(crate) fn take_owed(&self) -> Owed {
+        self.owes.set(false);
+        self.owed.take()
     }
 
-    /// Does the work that this worker has deferred for other threads. The work may start a thread
-    /// and may call user code. The worker calls this when it is idle, has started its next task, or
-    /// has ended, and before other steps that may take long. It does not call this after it has
-    /// taken a task with a waiting caller and before it has started that task, because that caller
-    /// could not leave meanwhile.
-    #[inline]
-    pub(crate) fn run_deferred(&self) {
-        let todo = self.todo.replace(self.todo.get() & NOTE_START);
-        if todo & HELP_OTHERS != 0 {
-            self.call_back(self.help_others);
-        }
-        if todo & WAKE != 0 {
-            self.call_back(|| wake_and_drop(self.remains.take()));
-        }
-    }
-
-    /// Does the deferred work before a task's code is called. Notes the start if ages are tracked.
+    /// Does what must be done before a task's code is called, and after its caller can leave: pays
+    /// what is owed, and notes the start if ages are tracked.
     #[cold]
     fn prepare(&self) {
-        self.run_deferred();
-        if self.todo.get() & NOTE_START != 0 {
+        if self.owes() {
+            (self.pay)(self);
+        }
+        if self.notes_start {
             (self.record).describe(self.label.get(), Some(self.env.nanos_now()));
         }
     }
@@ -275,7 +244,7 @@ impl<'a> Ctx<'a> {
     /// reported to `on_panic`. The captures of the code are dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
-        if self.todo.get() != 0 {
+        if self.notes_start || self.owes() {
             self.prepare();
         }
         if self.stretch.is_time_to_look() {

@@ -115,16 +115,14 @@ impl Env {
         self.phase() & AGES != 0
     }
 
-    /// Returns `true` if the fast path may be taken. The pool must be open, have no surplus workers
-    /// and track no ages. This process must have built it. `waiting`, the number of submissions in
-    /// line, must be zero. One comparison checks all of these conditions.
+    /// Returns `true` if the fast path may be taken: the pool is open, has no surplus workers and
+    /// tracks no ages, and this process has built it. One comparison checks all of these conditions.
     ///
     /// `phase` has the flags in its lower half and a generation in its upper half. So it equals the
-    /// generation of this process only if no flag is set and this process built the pool. `waiting`
-    /// is below 2^32, so if it is not zero, it sets a bit of the lower half.
+    /// generation of this process only if no flag is set and this process built the pool.
     #[inline]
-    pub(crate) fn is_fast_path_open(&self, waiting: u64) -> bool {
-        self.phase() | waiting == fork::generation()
+    pub(crate) fn is_fast_path_open(&self) -> bool {
+        self.phase() == fork::generation()
     }
 
     /// Returns `true` if the pool is closed, or has surplus workers.

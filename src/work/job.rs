@@ -6,11 +6,12 @@
 //! fills one cache line.
 
 use crate::error::TaskError;
-use crate::parts::completion::{Answered, Remains};
+use crate::parts::completion::Answered;
 use crate::parts::members::{Ended, Pending};
 use crate::work::context::Ctx;
 use crate::work::observe::Moment;
 use crate::work::options::{Options, Stored, Times};
+use crate::work::owed::Owed;
 use crate::work::panics::{drop_contained, has_panicked};
 use std::any::Any;
 use std::marker::PhantomData;
@@ -19,10 +20,41 @@ use std::mem::{align_of, size_of, MaybeUninit};
 /// The size in bytes up to which a job is stored without a box.
 pub(crate) const INLINE: usize = 48;
 
-/// A function that does the worker's part of a task's end. It moves the worker to its next state,
-/// and counts the task. It is called once, before the task's waiter is released. Its argument says
-/// how the task ended: `Discarded` means that it was too late to start the task.
-pub(crate) type End<'a> = &'a mut dyn FnMut(Ended);
+/// How a task that a worker has taken ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TaskEnd {
+    Completed,
+    Panicked,
+    /// Its turn came too late.
+    Expired,
+    /// Its group was cancelled before it started.
+    Cancelled,
+}
+
+impl TaskEnd {
+    #[inline]
+    pub(crate) fn ran(panicked: bool) -> Self {
+        if panicked {
+            Self::Panicked
+        } else {
+            Self::Completed
+        }
+    }
+
+    /// Returns how the task's group counts it.
+    #[inline]
+    pub(crate) fn of_group(self) -> Ended {
+        match self {
+            Self::Completed => Ended::Completed,
+            Self::Panicked => Ended::Panicked,
+            Self::Expired | Self::Cancelled => Ended::Discarded,
+        }
+    }
+}
+
+/// A function that does the worker's part of a task's end. It makes the worker free, counts the task,
+/// and gives its permit back. It is called once, before the task's waiter is released.
+pub(crate) type End<'a> = &'a mut dyn FnMut(TaskEnd);
 
 /// Makes the error that says why an accepted task never runs: any but `Panicked`.
 pub(crate) type NeverRan = fn() -> TaskError;
@@ -43,18 +75,25 @@ pub(crate) struct Release {
 }
 
 impl Release {
-    /// Counts the task as ended in its group, releases the waiter, and then takes the task out of
-    /// the group. Returns what is left: a waker to call, and a node and captures to drop. All of
-    /// these may run user code.
-    pub(crate) fn tell_ended(self) -> (Remains, Option<Captured>) {
+    /// Settles the task: counts it as ended in its group, releases the waiter, and then takes the task
+    /// out of the group. Adds to `owed` what is left: a permit of the group to pass, a waker to call, a
+    /// node and captures to drop.
+    pub(crate) fn settle(self, owed: &mut Owed) {
         if let Some(pending) = &self.group {
-            pending.has_ended(Ended::Discarded);
+            owed.pass_in(pending.has_ended(Ended::Discarded));
         }
-        let remains = self.caller.map_or_else(Remains::default, Answered::release);
+        if let Some(caller) = self.caller {
+            let remains = caller.release();
+            if !remains.is_empty() {
+                owed.calls().finish(remains);
+            }
+        }
         if let Some(pending) = self.group {
             pending.told();
         }
-        (remains, self.captured)
+        if let Some(captured) = self.captured {
+            owed.calls().drop_captured(captured);
+        }
     }
 }
 
@@ -75,6 +114,10 @@ pub(crate) unsafe trait Job: Sized {
     /// the job.
     /// Called before the job runs.
     fn add_options(&self, _options: &mut Options<'_>) {}
+    /// Returns the task's place in its group, if the job knows it. It is used up once.
+    fn pending(&self) -> Option<Pending> {
+        None
+    }
     /// `true` for a scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
     /// `true` if a blocked caller waits for the task, and may take it back before a worker starts
@@ -100,58 +143,69 @@ impl<S: Stored, J: Job> Contents<S, J> {
         options
     }
 
-    /// Runs the job. If it is too late to start it, disposes of it instead.
+    /// Runs the job. If it must not start any more, disposes of it instead.
     #[inline]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         ctx.submitted.set(self.submitted);
-        if J::OFFERED {
-            ctx.was_awaited.set(true);
-        }
         let options = self.options();
         if options.is_empty() {
             return self.job.run(ctx, end);
         }
         // SAFETY: a group lives as long as a task is inside it (N7). This task leaves its group
         // after `finish`.
-        if !unsafe { ctx.begin(&options) } {
-            return self.expire(ctx, end);
+        if let Err(why) = unsafe { ctx.begin(&options) } {
+            return self.dispose(why, ctx, end);
         }
-        let pending = self.stored.into_pending();
+        let pending = self.pending();
         let mut outcome = Ended::Discarded;
         self.job.run(ctx, &mut |ended| {
             ctx.finish();
             end(ended);
-            outcome = ended;
+            outcome = ended.of_group();
             if let (true, Some(pending)) = (J::OFFERED, &pending) {
-                pending.has_ended(ended);
+                pass_in(ctx, pending.has_ended(outcome));
             }
         });
-        // The task leaves its group only after its handle has the outcome, because this step may
+        // The task leaves its group only after its waiter has the outcome, because this step may
         // wait for another thread that holds the group's lock.
         match pending {
             Some(pending) if J::OFFERED => pending.told(),
-            Some(pending) => pending.end(outcome),
+            Some(pending) => pass_in(ctx, pending.end(outcome)),
             None => {}
         }
     }
 
-    /// Disposes of a task whose turn has come too late.
+    /// Returns the task's place in its group, if it has one. It is used up once.
+    fn pending(&self) -> Option<Pending> {
+        // A `Pending` is the address of the group. The copy here is used up, and the one that is
+        // stored with the task is not.
+        let mut pending = self.job.pending();
+        self.stored.copy_pending(&mut pending);
+        pending
+    }
+
+    /// Disposes of a task whose turn has come too late (`TaskEnd::Expired`), or whose group has been
+    /// cancelled.
     #[cold]
-    fn expire(self, ctx: &Ctx<'_>, end: End<'_>) {
-        if !J::AWAITED {
-            // Other submissions must not wait for the drop below, which may take long. (The
-            // captures of an awaited task are not dropped here, but go back to its caller.)
-            ctx.run_deferred();
+    fn dispose(self, why: TaskEnd, ctx: &Ctx<'_>, end: End<'_>) {
+        let is_late = why == TaskEnd::Expired;
+        let error: NeverRan = match is_late {
+            true => || TaskError::Expired,
+            false => || TaskError::Cancelled,
+        };
+        let mut release = self.discard(error);
+        if is_late {
+            // Law 21: the waiter of an expired task is told once its closure has been dropped.
+            drop_contained(release.captured.take());
         }
-        let mut release = self.discard(|| TaskError::Expired);
-        drop_contained(release.captured.take());
-        end(Ended::Discarded);
-        ctx.defer_wake(release.tell_ended().0);
+        end(why);
+        ctx.owe(|owed| release.settle(owed));
     }
 
     fn discard(self, why: NeverRan) -> Release {
+        let pending = self.pending();
         let mut release = self.job.discard(why);
-        release.group = self.stored.into_pending().or(release.group);
+        release.group = pending.or(release.group);
         release
     }
 
@@ -204,6 +258,14 @@ impl<S: Stored, J: Job> Contents<S, J> {
             // SAFETY: `store` wrote the box there, and it is moved out only here.
             *unsafe { bytes.as_ptr().cast::<Box<Self>>().read() }
         }
+    }
+}
+
+/// Notes that a permit of a group was given back, if submissions wait for it.
+#[inline]
+fn pass_in(ctx: &Ctx<'_>, group: Option<u64>) {
+    if group.is_some() {
+        ctx.owe(|owed| owed.pass_in(group));
     }
 }
 
@@ -298,7 +360,7 @@ unsafe impl<F: FnOnce() + Send + 'static> Job for F {
     #[inline(always)]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let panicked = has_panicked(ctx.call(self));
-        end(Ended::ran(panicked));
+        end(TaskEnd::ran(panicked));
     }
 
     fn discard(self, _: NeverRan) -> Release {

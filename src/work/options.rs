@@ -27,10 +27,8 @@ pub(crate) trait Stored: Send + Sized + 'static {
     /// Adds the stored options to `options`.
     fn add_options<'a>(&'a self, _options: &mut Options<'a>) {}
 
-    /// Returns the task's place among the pending tasks of its group, if it has one.
-    fn into_pending(self) -> Option<Pending> {
-        None
-    }
+    /// Copies the task's place in its group to `pending`, if it has one.
+    fn copy_pending(&self, _pending: &mut Option<Pending>) {}
 }
 
 impl Stored for () {}
@@ -52,8 +50,10 @@ impl Stored for Option<Pending> {
         options.group = self.as_ref().map(Pending::members);
     }
 
-    fn into_pending(self) -> Option<Pending> {
-        self
+    fn copy_pending(&self, pending: &mut Option<Pending>) {
+        if let Some(own) = self {
+            *pending = Some(own.copy());
+        }
     }
 }
 
@@ -63,8 +63,9 @@ impl<A: Stored, B: Stored> Stored for (A, B) {
         self.1.add_options(options);
     }
 
-    fn into_pending(self) -> Option<Pending> {
-        self.0.into_pending().or(self.1.into_pending())
+    fn copy_pending(&self, pending: &mut Option<Pending>) {
+        self.0.copy_pending(pending);
+        self.1.copy_pending(pending);
     }
 }
 

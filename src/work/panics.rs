@@ -1,6 +1,5 @@
 //! Contains the panics of user code.
 
-use crate::parts::completion::Remains;
 use crate::sync::catch_unwind;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -22,14 +21,6 @@ pub(crate) fn contain(f: impl FnOnce()) -> bool {
 /// Drops a value, and contains a panic of its `Drop`. Returns `true` if there was one.
 pub(crate) fn drop_contained<T>(value: T) -> bool {
     contain(|| drop(value))
-}
-
-/// Calls a handle's waker, and drops the node of a handle that is gone. Contains their panics.
-pub(crate) fn wake_and_drop(Remains { waker, node }: Remains) {
-    if let Some(waker) = waker {
-        contain(|| waker.wake());
-    }
-    drop_contained(node);
 }
 
 /// Drops a panic's payload. The drop may panic with another payload, whose drop may panic, too.

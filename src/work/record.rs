@@ -3,12 +3,15 @@
 //! It also says whether the running task is *abandoned*. A task is abandoned if its caller has left
 //! or its handle has cancelled it (`decision`), if its own deadline has passed (`due`), or if its
 //! group is cancelled (`group`). A cancel marks the records of the workers that run the group's
-//! tasks. A worker that starts such a task later reads the group's flag itself (P3).
+//! tasks. A worker that is about to start such a task later reads the group's flag itself, and does
+//! not start it (P3).
 
+use super::about::About;
 use crate::parts::completion::Decision;
-use crate::parts::members::{Ended, Members};
-use crate::sync::{lock, AtomicPtr, AtomicU64, Mutex, Ordering};
+use crate::parts::members::Members;
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use crate::work::env::NEVER;
+use crate::work::job::TaskEnd;
 use std::time::Duration;
 
 /// A worker's record. It belongs to the slot, and stays when the worker ends. Only the slot's
@@ -24,7 +27,12 @@ pub(crate) struct Record {
     taken: AtomicU64,
     /// The description of the latest task that has a label. In a pool that tracks ages, the
     /// description of the latest task.
-    about: Mutex<About>,
+    about: About,
+    /// How many tasks had run on the slot before its worker started; [`NO_WORKER`] if it has none.
+    tasks_before: AtomicU64,
+    /// Set until the worker obeys its first order, in a pool with a start hook. The worker is not idle,
+    /// and no thread relies on it, because the hook may take long.
+    is_new: AtomicBool,
     /// The running task's own deadline, as returned by
     /// [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
     due: AtomicU64,
@@ -34,20 +42,13 @@ pub(crate) struct Record {
     group: AtomicPtr<Members>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct About {
-    /// The number of tasks that had ended on the slot before the described task began.
-    ended: u64,
-    label: Option<&'static str>,
-    /// The start of the described task, as returned by
-    /// [`Env::nanos`](crate::work::env::Env::nanos), if ages are tracked.
-    started: Option<u64>,
-}
+/// The value of `tasks_before` of a slot without a worker.
+const NO_WORKER: u64 = u64::MAX;
 
 /// The counts of a slot, read one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Ended tasks, by [`Ended`].
+    /// Ended tasks: completed, panicked, unrun.
     pub(crate) ended: [u64; 3],
     pub(crate) taken: u64,
     /// The number of tasks handed over.
@@ -66,17 +67,12 @@ impl Tally {
         self.ended.into_iter().fold(0, u64::wrapping_add)
     }
 
-    /// Returns how many tasks have been handed over or taken, and not yet counted as ended. There
-    /// are two if the worker has taken its next task before it has counted the last one.
-    pub(crate) fn unended(self) -> u32 {
+    /// Returns `true` if a task has been handed over or taken, and not yet been counted as ended.
+    pub(crate) fn is_running(self) -> bool {
         let started = self.generation.wrapping_add(self.taken);
         // The difference is cut to 32 bits, because the generation has fewer than 64 bits and
         // wraps.
-        started.wrapping_sub(self.ended()) as u32
-    }
-
-    pub(crate) fn is_running(self) -> bool {
-        self.unended() != 0
+        started.wrapping_sub(self.ended()) as u32 != 0
     }
 }
 
@@ -86,7 +82,9 @@ impl Record {
             decision: Decision::default(),
             ended: Default::default(),
             taken: AtomicU64::new(0),
-            about: Mutex::default(),
+            about: About::default(),
+            tasks_before: AtomicU64::new(NO_WORKER),
+            is_new: AtomicBool::new(false),
             due: AtomicU64::new(NEVER),
             group: AtomicPtr::new(std::ptr::null_mut()),
         }
@@ -94,10 +92,11 @@ impl Record {
 
     /// Counts a task that has ended. Called by the slot's worker only.
     #[inline(always)]
-    pub(crate) fn count_end(&self, ended: Ended) {
+    pub(crate) fn count_end(&self, ended: TaskEnd) {
         match ended {
-            Ended::Discarded => self.count_unrun(),
-            _ => count(&self.ended[ended as usize]),
+            TaskEnd::Completed => count(&self.ended[0]),
+            TaskEnd::Panicked => count(&self.ended[1]),
+            TaskEnd::Expired | TaskEnd::Cancelled => self.count_unrun(),
         }
     }
 
@@ -111,7 +110,7 @@ impl Record {
     /// task back from the mailbox.
     pub(crate) fn count_unrun(&self) {
         // ORDERING: L1: raised after the pool's count of expired or of discarded tasks.
-        self.ended[Ended::Discarded as usize].fetch_add(1, Ordering::SeqCst);
+        self.ended[2].fetch_add(1, Ordering::SeqCst);
     }
 
     /// Returns all counts, with the generation that `see` reads.
@@ -148,15 +147,19 @@ impl Record {
         Some(Duration::from_nanos(now.saturating_sub(passed)))
     }
 
-    /// Notes the group of the task that begins. Called by the slot's worker only.
+    /// Notes the group of the task that begins. Returns `false`, and notes nothing, if the group is
+    /// cancelled. Called by the slot's worker only.
     #[inline]
-    pub(crate) fn set_group(&self, group: &Members) {
+    #[must_use]
+    pub(crate) fn enter_group(&self, group: &Members) -> bool {
         let group_ptr = std::ptr::from_ref(group).cast_mut();
         // ORDERING: P3: written before this worker reads whether the group is cancelled.
         self.group.swap(group_ptr, Ordering::SeqCst);
         if group.is_cancelled() {
-            self.abandon_group(group);
+            self.clear_group();
+            return false;
         }
+        true
     }
 
     /// Clears the group of the task that has ended. Called by the slot's worker only.
@@ -190,20 +193,56 @@ impl Record {
 
     /// Stores the label and the start of the task that begins. Called by the slot's worker only.
     pub(crate) fn describe(&self, label: Option<&'static str>, started: Option<u64>) {
-        let ended = self.tally(|| 0).ended();
-        let mut about = lock(&self.about);
-        (about.ended, about.label, about.started) = (ended, label, started);
+        self.about.set(self.tally(|| 0).ended(), label, started);
     }
 
     /// Returns the label and the start of the task that is running according to this tally, if it
     /// has them.
     pub(crate) fn described(&self, tally: Tally) -> (Option<&'static str>, Option<u64>) {
-        let about = *lock(&self.about);
-        if tally.is_running() && about.ended == tally.ended() {
-            (about.label, about.started)
-        } else {
-            (None, None)
+        let running = tally.is_running().then(|| self.about.get(tally.ended()));
+        running.flatten().unwrap_or_default()
+    }
+
+    // ---- the worker itself -------------------------------------------------------------
+
+    /// Notes that the slot has a worker from now on.
+    pub(crate) fn begin_worker(&self, has_hook: bool) {
+        let before = self.tally(|| 0).ran();
+        // Relaxed: a figure; and see `is_new`.
+        self.tasks_before.store(before, Ordering::Relaxed);
+        self.is_new.store(has_hook, Ordering::Relaxed);
+    }
+
+    /// Notes that the slot has no worker any more.
+    pub(crate) fn end_worker(&self) {
+        // Relaxed: a figure.
+        self.tasks_before.store(NO_WORKER, Ordering::Relaxed);
+    }
+
+    /// Returns how many tasks had run on the slot before its worker started. Returns `None` if the
+    /// slot has no worker.
+    pub(crate) fn tasks_before(&self) -> Option<u64> {
+        // Relaxed: a figure.
+        let before = self.tasks_before.load(Ordering::Relaxed);
+        (before != NO_WORKER).then_some(before)
+    }
+
+    /// Returns `true` if the worker has a start hook and has not obeyed an order yet. A thread that
+    /// holds the slot gets an exact answer.
+    pub(crate) fn is_new(&self) -> bool {
+        // Relaxed: written by the spawner before it gives the first order, and by the worker once it
+        // has that order.
+        self.is_new.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the worker has its first order. Returns `true` if it was new.
+    pub(crate) fn has_first_order(&self) -> bool {
+        let was_new = self.is_new();
+        if was_new {
+            // Relaxed: see `is_new`.
+            self.is_new.store(false, Ordering::Relaxed);
         }
+        was_new
     }
 }
 
@@ -248,11 +287,11 @@ mod tests {
         let record = Record::new();
         let runs = |generation| record.tally(|| generation).is_running();
         assert!(!runs(0) && runs(1));
-        record.count_end(Ended::Completed);
+        record.count_end(TaskEnd::Completed);
         assert!(!runs(1));
         record.count_taken();
         assert!(runs(1));
-        record.count_end(Ended::Panicked);
+        record.count_end(TaskEnd::Panicked);
         assert!(!runs(1) && runs(2));
         record.count_unrun();
         assert!(!runs(2));
@@ -260,8 +299,8 @@ mod tests {
 
     #[test]
     fn a_cancelled_group_abandons_its_own_task_only() {
-        let (record, own, other) = (Record::new(), Owner::new(1, 0), Owner::new(1, 0));
-        record.set_group(&own);
+        let (record, own, other) = (Record::new(), Owner::new(None, 0), Owner::new(None, 0));
+        assert!(record.enter_group(&own));
         record.abandon_group(&other);
         assert!(!record.is_abandoned_by_waiter());
         record.abandon_group(&own);
@@ -269,8 +308,8 @@ mod tests {
         record.clear_group();
         assert!(!record.is_abandoned_by_waiter());
         own.cancel();
-        record.set_group(&own);
-        assert!(record.is_abandoned_by_waiter(), "cancelled before it began");
+        assert!(!record.enter_group(&own), "cancelled before it began");
+        assert!(!record.is_abandoned_by_waiter());
     }
 
     #[test]
@@ -279,7 +318,7 @@ mod tests {
         let label = |generation| record.described(record.tally(|| generation)).0;
         record.describe(Some("one"), None);
         assert_eq!((label(0), label(1)), (None, Some("one")));
-        record.count_end(Ended::Completed);
+        record.count_end(TaskEnd::Completed);
         assert_eq!((label(1), label(2)), (None, None), "the next has none");
         record.describe(Some("two"), None);
         assert_eq!(label(2), Some("two"));
@@ -289,8 +328,8 @@ mod tests {
     fn counts_hold_at_their_wrap() {
         let record = Record::new();
         record.ended[0].store(u64::MAX, Ordering::SeqCst);
-        record.count_end(Ended::Panicked);
-        record.count_end(Ended::Completed);
+        record.count_end(TaskEnd::Panicked);
+        record.count_end(TaskEnd::Completed);
         let tally = record.tally(|| 1);
         assert_eq!((tally.ended[0], tally.ran()), (0, 1));
     }

@@ -23,9 +23,8 @@
 //! The id `t` is unique to the task: it is the slot's generation, or the queue position with a
 //! flag. So a caller can tell whether the word still belongs to its own task, or the slot now runs
 //! another task. A caller that loses the first race waits until it finds its id in the word, or
-//! finds `done`. The worker needs only a few instructions until then; but a worker that has popped
-//! the task may first have to wait for the lock of its last task's group (D4). A caller that loses
-//! the second race waits for `done`.
+//! finds `done`. The worker needs only a few instructions until then (D4). A caller that loses the
+//! second race waits for `done`.
 //!
 //! **The clock.** If the limit of a call is a duration, the caller reads the clock only after it
 //! has handed the task over, when a worker can already run it. So reading the clock does not delay

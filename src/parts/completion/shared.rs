@@ -213,11 +213,17 @@ impl Answered {
 
 /// The work that is left once a handle has been released. Both parts may run user code, which may
 /// panic.
-#[derive(Default)]
+#[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Remains {
     /// The waker to wake.
     pub(crate) waker: Option<Waker>,
     /// The memory of a handle that has left, to be dropped with all that is in it.
     pub(crate) node: Option<Box<dyn Any>>,
+}
+
+impl Remains {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waker.is_none() && self.node.is_none()
+    }
 }

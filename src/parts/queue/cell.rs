@@ -35,8 +35,7 @@ impl CellState {
     }
 }
 
-/// The difference between consecutive positions. The bits below it hold a cell's state, or the
-/// flags of `tail`.
+/// The difference between consecutive positions of a lap. The bits below it hold a cell's state.
 pub(super) const STEP: u64 = 8;
 const STATE: u64 = STEP - 1;
 
@@ -82,8 +81,8 @@ impl<T> CellAt<'_, T> {
         self.cell.stamp.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if the stamp `seen` says that the cell was filled at this position, and that
-    /// `head` has not passed the cell since.
+    /// Returns `true` if the stamp `seen` says that the cell was filled at this position. `head` may
+    /// have passed the cell since.
     #[inline]
     pub(super) fn is_filled(&self, seen: u64) -> bool {
         seen.wrapping_sub(self.stamp(Empty)).wrapping_sub(1) < STATE
@@ -98,14 +97,6 @@ impl<T> CellAt<'_, T> {
         // ORDERING: M1: releases the task to the thread that takes it.
         store_release(&self.cell.stamp, self.stamp(Full));
         taken(from, Full);
-    }
-
-    /// Reads the cell's stamp as [`CellAt::see`] does, but in the order that P5 needs. Submissions
-    /// use this before they are refused or wait because there is no space.
-    #[inline]
-    pub(super) fn see_space(&self) -> u64 {
-        // ORDERING: P5: read after this thread has joined the line.
-        self.cell.stamp.load(Ordering::SeqCst)
     }
 
     /// Makes the caller the owner of the cell if it has a task (`Full`). Returns `false` otherwise.
@@ -169,8 +160,8 @@ impl<T> CellAt<'_, T> {
     pub(super) unsafe fn take(&self) -> T {
         // SAFETY: by this function's contract.
         let task = unsafe { self.read() };
-        // ORDERING: M1, P5: releases the cell to the thread that skips it, and to the push after
-        // that. Comes before this thread looks for submissions in line.
+        // ORDERING: M1, Q1: releases the cell to the thread that passes it, and to the push after
+        // that. Comes before this thread reads `head`.
         let dead = self.stamp(Dead);
         self.cell.stamp.swap(dead, Ordering::SeqCst);
         taken(Held, Dead);
@@ -192,14 +183,15 @@ mod memory {
         /// The memory: the cells, and one more cache line. It is accessed only through `first`.
         _words: UnsafeCell<Vec<u64>>,
         first: NonNull<Cell<T>>,
-        mask: u64,
+        len: u64,
+        index_mask: u64,
     }
 
     impl<T> Cells<T> {
-        /// Creates `len` cells. `len` is a power of two.
+        /// Creates `len` cells, at least one.
         pub(crate) fn new(len: usize) -> Self {
             const { assert!(size_of::<Cell<T>>() % STEP as usize == 0) };
-            assert!(len.is_power_of_two());
+            assert!(len > 0);
             let (size, line) = (size_of::<Cell<T>>(), align_of::<Cell<T>>());
             let mut words = vec![0_u64; (len * size + line) / size_of::<u64>()];
             let block = NonNull::from(words.as_mut_slice()).cast::<u8>();
@@ -209,23 +201,37 @@ mod memory {
                 // is one line longer than the cells.
                 first: unsafe { block.add(up) }.cast(),
                 _words: UnsafeCell::new(words),
-                mask: (len as u64 - 1) * STEP,
+                len: len as u64,
+                index_mask: len.next_power_of_two() as u64 * STEP - 1,
             }
         }
 
-        /// Returns the bits of a position that select the cell.
         #[inline]
-        pub(crate) fn mask(&self) -> u64 {
-            self.mask
+        pub(crate) fn len(&self) -> u64 {
+            self.len
+        }
+
+        /// Returns the bits of a position below the lap.
+        #[inline]
+        pub(crate) fn index_mask(&self) -> u64 {
+            self.index_mask
+        }
+
+        /// Returns the last position of lap 0.
+        #[inline]
+        pub(crate) fn last(&self) -> u64 {
+            (self.len - 1) * STEP
         }
 
         /// Returns the cell of a position.
         #[inline]
         pub(crate) fn at(&self, position: u64) -> &Cell<T> {
-            let bytes = (position & self.mask) as usize * (size_of::<Cell<T>>() / STEP as usize);
-            // SAFETY: the masked position is `STEP` times the index of a cell, so `bytes` is that
-            // index times the size of a cell, within the block. Zeroes are a valid `Cell`: an atomic
-            // word and an uninitialized task.
+            let index = position & self.index_mask;
+            debug_assert!(index <= self.last() && index % STEP == 0);
+            let bytes = index as usize * (size_of::<Cell<T>>() / STEP as usize);
+            // SAFETY: a position of the queue is a lap and `STEP` times the index of a cell, so
+            // `bytes` is that index times the size of a cell, within the block. Zeroes are a valid
+            // `Cell`: an atomic word and an uninitialized task.
             unsafe { self.first.byte_add(bytes).as_ref() }
         }
     }
@@ -247,12 +253,20 @@ mod memory {
             Self((0..len).map(empty).collect())
         }
 
-        pub(crate) fn mask(&self) -> u64 {
-            (self.0.len() as u64 - 1) * STEP
+        pub(crate) fn len(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        pub(crate) fn index_mask(&self) -> u64 {
+            self.len().next_power_of_two() * STEP - 1
+        }
+
+        pub(crate) fn last(&self) -> u64 {
+            (self.len() - 1) * STEP
         }
 
         pub(crate) fn at(&self, position: u64) -> &Cell<T> {
-            &self.0[((position & self.mask()) / STEP) as usize]
+            &self.0[((position & self.index_mask()) / STEP) as usize]
         }
     }
 }

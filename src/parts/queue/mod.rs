@@ -1,4 +1,4 @@
-//! The queue of tasks that wait for a worker: a bounded FIFO of one cache line per task.
+//! The queue of tasks that wait for a worker: a FIFO of one cache line per task.
 //!
 //! The queue is a ring of cells, after D. Vyukov's bounded MPMC queue (1024cores). Each cell has
 //! space for one task and a stamp: the position that it serves, and a [state](CellState). A push
@@ -7,40 +7,39 @@
 //! moves `head`. A caller or a canceller may hold any cell, and leaves it *dead* when it takes the
 //! task. So every queued task can be taken out by one compare-and-swap of its stamp.
 //!
-//! A pop moves `head` after it has read the task. So all cells that `head` has passed are empty,
-//! and a push need not look at a stamp. A dead cell keeps its place until it is the oldest. Then
-//! the next pop, walk or push into a full queue moves `head` past it.
+//! **Space.** Each task in the queue has a [permit](super::gate) of the pool, and there is a cell for
+//! each permit. So a push always finds an empty cell. A dead cell keeps the permit of its task until
+//! `head` passes it. A pop moves `head` after it has read the task. So all cells that `head` has
+//! passed are empty, and a push need not look at a stamp.
 //!
-//! Two flags are in `tail`:
-//!
-//! * `CLOSED`: every push fails from now on.
-//! * `ASLEEP`: no worker lives, and nothing is queued. The last worker sets it before it gives its
-//!   slot back, by a compare-and-swap that succeeds only if the queue is empty. The thread that has
-//!   started a worker clears it. **So a task is queued only while a worker lives.**
+//! **Dead cells.** `head` passes a dead cell as soon as it is the oldest. Either of two threads sees
+//! to that: the one that has made the oldest cell dead, or the one that has moved `head` to a dead
+//! cell (Q1). They collect the permits of the cells in a [`Freed`].
 //!
 //! A pop waits for no other thread. It returns `Empty` only if `head` was equal to `tail`. It
-//! returns `InProgress` while another thread is between two steps at the oldest position. A push
-//! returns `Full` only if, while it looked, `head` did not move, `capacity` positions lay between
-//! `head` and `tail`, and the oldest cell was not dead.
+//! returns `InProgress` while another thread is between two steps at the oldest position.
 //!
-//! Positions wrap at 2^64. They are multiples of [`STEP`], so flags and states fit in the low bits.
+//! A position is a *lap*, which counts how often the ring has been gone through, and the index of a
+//! cell, times [`STEP`]. The index has as many bits as the number of cells needs, so that number need
+//! not be a power of two (as in crossbeam's channels). Positions wrap at 2^64. States fit in the low
+//! bits.
+//!
+//! | pair | one side | the other side |
+//! |---|---|---|
+//! | Q1 | a thread leaves a cell dead, *then* reads `head` | a thread moves `head`, *then* reads the stamp of the cell there |
 
 mod cell;
 mod take;
 
+use super::gate::{Freed, Permit};
 use crate::parts::backoff::IN_MODELS;
 use crate::sync::{AtomicU64, Ordering};
 pub(crate) use cell::CellState;
 use cell::{CellAt, Cells, STEP};
 use crossbeam_utils::CachePadded;
 
-const CLOSED: u64 = 1;
-const ASLEEP: u64 = 2;
-const FLAGS: u64 = STEP - 1;
-
-/// The most dead cells that one pop skips. The popping worker may still have a caller to release,
-/// so a pop must not take long.
-const SKIPS: u32 = 64;
+/// The most dead cells that one step passes, so that no step takes long.
+const SKIPS: u32 = if IN_MODELS { 2 } else { 64 };
 
 /// How often a pop looks at a cell that another thread holds before it returns `InProgress`.
 const LOOKS: u32 = if IN_MODELS { 0 } else { 16 };
@@ -48,13 +47,11 @@ const LOOKS: u32 = if IN_MODELS { 0 } else { 16 };
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     cells: Cells<T>,
-    /// The highest number of queued tasks, multiplied by [`STEP`].
-    capacity: u64,
     head: CachePadded<AtomicU64>,
     tail: CachePadded<AtomicU64>,
-    /// A value of `head` that a submission has read. `head` may have moved on since. The tasks
-    /// before this position have left their cells. A push that finds space by this value reads
-    /// neither a stamp nor `head`, whose cache line pops write. Only submissions use this field.
+    /// A value of `head` that a push has read. `head` may have moved on since. The tasks before this
+    /// position have left their cells. A push that finds space by this value reads neither a stamp
+    /// nor `head`, whose cache line pops write.
     head_seen: CachePadded<AtomicU64>,
 }
 
@@ -64,44 +61,34 @@ unsafe impl<T: Send> Send for Queue<T> {}
 // holds the cell. Only the owner touches the task in it.
 unsafe impl<T: Send> Sync for Queue<T> {}
 
-/// The reason why a push did not take the task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum NotPushed {
-    Full,
-    /// No worker lives, so the task needs a new thread.
-    Asleep,
-    Closed,
-}
-
 /// The result of a pop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 #[must_use]
 pub(crate) enum Popped {
     /// The task has been moved out, from this position.
-    Task(u64),
+    Task(u64, Permit),
     Empty,
-    /// Another thread is between two steps at the oldest position, or there are more dead cells
-    /// than one pop skips.
+    /// This call has passed as many dead cells as one step passes. Another call goes on.
+    Passed,
+    /// Another thread is between two steps at the oldest position.
     InProgress,
 }
 
 impl<T> Queue<T> {
-    /// Creates a queue that is asleep, for at most `capacity` tasks. `capacity` is at least one.
-    pub(crate) fn new(capacity: usize) -> Self {
-        Self::starting_at(0, capacity)
+    /// Creates a queue of `cells` cells. `cells` is at least one, and at least the highest number of
+    /// permits that there will ever be.
+    pub(crate) fn new(cells: usize) -> Self {
+        Self::starting_at(0, cells)
     }
 
     /// Creates a queue whose first position is `origin`, which begins a lap. For tests.
-    pub(crate) fn starting_at(origin: u64, capacity: usize) -> Self {
-        assert!(capacity > 0);
-        let cells = Cells::new(capacity.next_power_of_two());
-        assert_eq!(origin & (cells.mask() | FLAGS), 0);
+    pub(crate) fn starting_at(origin: u64, cells: usize) -> Self {
+        let cells = Cells::new(cells);
+        assert_eq!(origin & cells.index_mask(), 0);
         Self {
             cells,
-            capacity: capacity as u64 * STEP,
             head: CachePadded::new(AtomicU64::new(origin)),
-            tail: CachePadded::new(AtomicU64::new(origin | ASLEEP)),
+            tail: CachePadded::new(AtomicU64::new(origin)),
             head_seen: CachePadded::new(AtomicU64::new(origin)),
         }
     }
@@ -110,196 +97,158 @@ impl<T> Queue<T> {
     fn at(&self, position: u64) -> CellAt<'_, T> {
         CellAt {
             cell: self.cells.at(position),
-            lap: position & !self.cells.mask(),
+            lap: position & !self.cells.index_mask(),
         }
+    }
+
+    /// Returns the position after this one.
+    #[inline(always)]
+    fn after(&self, position: u64) -> u64 {
+        if position & self.cells.index_mask() != self.cells.last() {
+            position.wrapping_add(STEP)
+        } else {
+            (position | self.cells.index_mask()).wrapping_add(1)
+        }
+    }
+
+    /// Returns how many positions have been used before this one.
+    fn number(&self, position: u64) -> u64 {
+        let mask = self.cells.index_mask();
+        let lap = position / (mask + 1);
+        lap.wrapping_mul(self.cells.len())
+            .wrapping_add((position & mask) / STEP)
     }
 
     // ---- the ends ---------------------------------------------------------------
 
     #[inline]
     fn load_tail(&self) -> u64 {
-        // ORDERING: P1, P2: a worker reads this after it has published that it is idle.
+        // ORDERING: P1: a worker reads this after it has published that it is idle.
         self.tail.load(Ordering::SeqCst)
     }
 
     /// Returns `head`, which every pop moves.
     #[inline]
     pub(crate) fn load_head(&self) -> u64 {
-        // ORDERING: P2: two equal readings prove that nothing was popped in between.
+        // ORDERING: P1, Q1: read after this thread has published that it is idle, or has left a cell
+        // dead.
         self.head.load(Ordering::SeqCst)
-    }
-
-    #[inline]
-    fn see_head(&self) -> u64 {
-        let head = self.load_head();
-        if self.load_head_seen() != head {
-            // ORDERING: M1: releases to other pushes that the cells before `head` were read.
-            self.head_seen.store(head, Ordering::Release);
-        }
-        head
-    }
-
-    #[inline]
-    fn load_head_seen(&self) -> u64 {
-        // ORDERING: M1: acquires that the cells before this position were read. It may be outdated.
-        self.head_seen.load(Ordering::Acquire)
-    }
-
-    /// Returns `true` if `tail` is `capacity` tasks ahead of `head`. If `head` was read after
-    /// `tail`, it may be ahead of `tail`. Then the difference is negative, and this is `false`.
-    #[inline]
-    fn is_full_by(&self, tail: u64, head: u64) -> bool {
-        tail.wrapping_sub(head) as i64 >= self.capacity as i64
     }
 
     // ---- pushing ----------------------------------------------------------------
 
-    /// Returns the position of the next push if there is space behind the last task. Returns `None`
-    /// if the queue is full, closed or asleep.
-    #[inline]
-    pub(crate) fn room(&self) -> Option<u64> {
-        let tail = self.load_tail();
-        let has_room = tail & FLAGS == 0
-            && (!self.is_full_by(tail, self.load_head_seen())
-                || !self.is_full_by(tail, self.see_head()));
-        has_room.then_some(tail)
+    /// Returns `true` if `head` has passed the last position of the cell at `tail`, by a `head` that
+    /// is `passed` or older.
+    #[inline(always)]
+    fn is_passed(&self, tail: u64, passed: u64) -> bool {
+        tail.wrapping_sub(passed) <= self.cells.index_mask()
     }
 
-    /// Adds the task at `tail`. Returns `false` if another push was first or a flag has been set.
+    /// Adds a task, and returns its position.
     ///
-    /// # Safety
-    /// `tail` has passed the checks of [`Queue::room`]: there was space by a `head` that this
-    /// thread read (M1). Only that read proves that the cell's previous task has been moved out.
-    #[inline]
-    #[must_use]
-    pub(crate) unsafe fn push_at(&self, tail: u64, task: &mut Option<T>) -> bool {
+    /// # Panics
+    /// Panics if there is no task, or if there are more permits than cells.
+    #[inline(always)]
+    pub(crate) fn push(&self, task: &mut Option<T>, permit: Permit) -> u64 {
         assert!(task.is_some(), "a task to push");
-        // ORDERING: P1, P3, P4: announces the task before this thread looks for an idle worker, and
-        // before it reads the flag of the task's group. Fails if a flag of `tail` has been set.
-        // Success proves that there is space: `tail` has not moved since it was compared with
-        // `head`, and `head` only grows.
-        let next = tail.wrapping_add(STEP);
-        let reserved =
-            (self.tail).compare_exchange(tail, next, Ordering::SeqCst, Ordering::Relaxed);
-        if reserved.is_ok() {
-            // SAFETY: there is a task (asserted). This thread moved `tail`, so the position is its
-            // own. By this function's contract, `head` has passed the cell's last position.
-            unsafe { self.at(tail).fill(task) };
-        }
-        reserved.is_ok()
-    }
-
-    /// Adds the task if there is space, and returns its position.
-    pub(crate) fn push(&self, task: &mut Option<T>) -> Result<u64, NotPushed> {
+        permit.leave_with_task();
+        let mut tail = self.load_tail();
         loop {
-            let tail = self.load_tail();
-            if tail & CLOSED != 0 {
-                return Err(NotPushed::Closed);
+            // ORDERING: M1: acquires that the cells before this position were read.
+            if !self.is_passed(tail, self.head_seen.load(Ordering::Acquire)) {
+                tail = self.refresh(tail);
+                continue;
             }
-            if tail & ASLEEP != 0 {
-                return Err(NotPushed::Asleep);
+            // ORDERING: P1, P3: announces the task before this thread looks for an idle worker, and
+            // before it reads the flag of the task's group.
+            let next = self.after(tail);
+            match (self.tail).compare_exchange(tail, next, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => break,
+                Err(now) => tail = now,
             }
-            if self.is_full_by(tail, self.load_head_seen()) {
-                // If `head` has not moved at the last check, the queue was full all the time, so no
-                // push has moved `tail` either.
-                let head = self.see_head();
-                if self.is_full_by(tail, head) && !self.skip_dead(head) && self.load_head() == head
-                {
-                    return Err(NotPushed::Full);
-                }
-            } else {
-                // SAFETY: no flag is set, and `load_head_seen` has shown that there is space.
-                if unsafe { self.push_at(tail, task) } {
-                    return Ok(tail);
-                }
-                crate::sync::spin_loop();
-            }
+            crate::sync::spin_loop();
         }
+        // SAFETY: there is a task (asserted). This thread moved `tail`, so the position is its own.
+        // `tail` has not moved since it was compared with `head_seen`, and `head` only grows. So
+        // `head` has passed the cell's last position.
+        unsafe { self.at(tail).fill(task) };
+        tail
     }
 
-    /// Returns `true` if there is space for a quarter of the capacity, clamped to 1 to 16 tasks. A
-    /// submission that spins for space then tries again.
-    pub(crate) fn has_ample_room(&self) -> bool {
-        let places = (self.capacity / STEP / 4).clamp(1, 16);
-        let tail = self.load_tail() & !FLAGS;
-        // First look at the cell of the last task that must be popped to make this space. A read of
-        // `head` would take its cache line away from the pops.
-        let last = tail.wrapping_add((places - 1) * STEP);
-        let task = self.at(last.wrapping_sub(self.capacity));
-        task.see() != task.stamp(CellState::Full) && self.has_room_for(places)
-    }
-
-    /// Returns `true` if there is space for `pushes` tasks and no flag is set.
-    pub(crate) fn has_room_for(&self, pushes: u64) -> bool {
-        self.load_tail() & FLAGS == 0 && self.space() >= pushes
-    }
-
-    /// Returns the number of tasks for which there is space.
-    pub(crate) fn space(&self) -> u64 {
-        let tail = self.load_tail() & !FLAGS;
-        let queued = tail.wrapping_sub(self.see_head()) as i64;
-        // `head` is read after `tail`, and may lie beyond it.
-        self.capacity.saturating_sub(queued.max(0) as u64) / STEP
+    /// Reads `head` for pushes. Returns the current `tail`.
+    #[cold]
+    fn refresh(&self, tail: u64) -> u64 {
+        let head = self.load_head();
+        // ORDERING: M1: releases to other pushes that the cells before `head` were read.
+        self.head_seen.store(head, Ordering::Release);
+        let now = self.load_tail();
+        // This thread has a permit whose task is not in the queue. So fewer permits than there are
+        // cells are in the queue, unless a permit was given back twice.
+        assert!(
+            now != tail || self.is_passed(tail, head),
+            "more tasks are queued than there are permits"
+        );
+        now
     }
 
     // ---- popping ----------------------------------------------------------------
 
     /// Takes the task at `head`, unless another thread takes it first.
     #[inline(always)]
-    fn try_pop_at(&self, head: u64, at: &CellAt<'_, T>, place: &mut Option<T>) -> bool {
-        let taken = at.hold();
-        if taken {
-            // SAFETY: this thread holds the cell, which was `Full`.
-            *place = Some(unsafe { at.read() });
-            // ORDERING: M1, P2, P5: releases the cell, whose task was read, to the push one lap
-            // later. Comes before this thread looks for submissions in line.
-            let before = self.head.swap(head.wrapping_add(STEP), Ordering::SeqCst);
-            debug_assert_eq!(before, head, "the cell's holder alone moves `head`");
-            cell::taken(CellState::Held, CellState::Empty);
-        }
-        taken
-    }
-
-    /// Pops as [`Queue::try_pop`] does, for a worker that has a caller to release. Returns `None`
-    /// if no task can be taken at once, so that the worker need not wait.
-    #[inline]
-    #[must_use]
-    pub(crate) fn try_pop_ready(&self, place: &mut Option<T>) -> Option<u64> {
-        let head = self.load_head();
-        let at = self.at(head);
-        // Look only once. A worker that looked again would stay close behind the pushing thread,
-        // and the two would contend for the cache line of one cell after another.
-        let seen = at.see();
-        if !at.is_filled(seen) {
+    fn try_pop_at(
+        &self,
+        head: u64,
+        at: &CellAt<'_, T>,
+        place: &mut Option<T>,
+        freed: &mut Freed,
+    ) -> Option<Permit> {
+        if !at.hold() {
             return None;
         }
-        if seen == at.stamp(CellState::Full) && self.try_pop_at(head, &at, place) {
-            return Some(head);
+        // SAFETY: this thread holds the cell, which was `Full`.
+        *place = Some(unsafe { at.read() });
+        let next = self.after(head);
+        // ORDERING: M1, Q1: releases the cell, whose task was read, to the push one lap later. Comes
+        // before this thread looks at the next cell.
+        let before = self.head.swap(next, Ordering::SeqCst);
+        debug_assert_eq!(before, head, "the cell's holder alone moves `head`");
+        cell::taken(CellState::Held, CellState::Empty);
+        if self.is_dead(next) {
+            self.pass_dead(freed);
         }
-        match self.try_pop(place) {
-            Popped::Task(position) => Some(position),
-            Popped::Empty | Popped::InProgress => None,
-        }
+        Some(Permit::of_taken_task())
     }
 
-    /// Moves the oldest task into `place`. Returns `InProgress` where it would have to wait.
+    /// Moves the oldest task into `place`. Returns `InProgress` where it would have to wait. Adds the
+    /// permits of dead cells to `freed`.
+    #[inline]
+    pub(crate) fn try_pop(&self, place: &mut Option<T>, freed: &mut Freed) -> Popped {
+        let head = self.load_head();
+        let at = self.at(head);
+        if at.see() == at.stamp(CellState::Full) {
+            if let Some(permit) = self.try_pop_at(head, &at, place, freed) {
+                return Popped::Task(head, permit);
+            }
+        }
+        self.try_pop_slowly(place, freed)
+    }
+
     #[inline(never)]
-    pub(crate) fn try_pop(&self, place: &mut Option<T>) -> Popped {
-        let (mut skips, mut looks) = (SKIPS, LOOKS);
+    fn try_pop_slowly(&self, place: &mut Option<T>, freed: &mut Freed) -> Popped {
+        let mut looks = LOOKS;
         loop {
             let head = self.load_head();
             let at = self.at(head);
             let seen = at.see();
             if seen == at.stamp(CellState::Full) {
-                if self.try_pop_at(head, &at, place) {
-                    return Popped::Task(head);
+                if let Some(permit) = self.try_pop_at(head, &at, place, freed) {
+                    return Popped::Task(head, permit);
                 }
             } else if seen == at.stamp(CellState::Dead) {
-                self.skip_dead(head);
-                if skips == 0 {
-                    return Popped::InProgress;
+                self.pass_dead(freed);
+                if std::mem::take(&mut freed.more) {
+                    return Popped::Passed;
                 }
-                skips -= 1;
             } else if seen == at.stamp(CellState::Held) {
                 // Another thread holds the cell. If it is a pop, it is done in a few instructions.
                 if looks == 0 {
@@ -316,51 +265,41 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Moves `head` past the cell there if it is dead. Returns `true` if this thread did so.
-    fn skip_dead(&self, head: u64) -> bool {
-        let at = self.at(head);
-        let next = head.wrapping_add(STEP);
-        // ORDERING: M1, P2, P5: as in `try_pop_at`. A push must not miss the space of a dead cell.
-        at.see_space() == at.stamp(CellState::Dead)
-            && (self.head)
-                .compare_exchange(head, next, Ordering::SeqCst, Ordering::Relaxed)
-                .map(|_| cell::taken(CellState::Dead, CellState::Empty))
-                .is_ok()
-    }
-
-    /// Returns `true` if a cell is filled: the oldest, or with `lead` the one a sixteenth of the
-    /// capacity after it. Reads no `tail`, whose cache line the next push needs.
     #[inline]
-    pub(crate) fn is_filled_after(&self, lead: bool) -> bool {
-        let lead = if lead { self.capacity / 16 } else { 0 };
+    fn is_dead(&self, position: u64) -> bool {
+        let at = self.at(position);
+        // ORDERING: Q1: read after this thread has moved `head`.
+        at.cell.stamp.load(Ordering::SeqCst) == at.stamp(CellState::Dead)
+    }
+
+    /// Moves `head` past the dead cells there. Adds their permits to `freed`. Sets `Freed::more` if it
+    /// has passed as many as one step passes.
+    #[cold]
+    pub(crate) fn pass_dead(&self, freed: &mut Freed) {
+        for _ in 0..SKIPS {
+            let head = self.load_head();
+            if !self.is_dead(head) {
+                return;
+            }
+            // ORDERING: M1, Q1: as in `try_pop_at`.
+            let next = self.after(head);
+            let passed =
+                (self.head).compare_exchange(head, next, Ordering::SeqCst, Ordering::SeqCst);
+            if passed.is_ok() {
+                cell::taken(CellState::Dead, CellState::Empty);
+                freed.add_one();
+            }
+        }
+        freed.more = true;
+    }
+
+    /// Returns `true` if the oldest cell is filled. Reads no `tail`, whose cache line the next push
+    /// needs. May miss a push.
+    #[inline]
+    pub(crate) fn is_filled(&self) -> bool {
         // Relaxed: a hint; `try_pop` looks again.
-        let head = self.head.load(Ordering::Relaxed);
-        let at = self.at(head.wrapping_add(lead & !FLAGS));
+        let at = self.at(self.head.load(Ordering::Relaxed));
         at.is_filled(at.cell.stamp.load(Ordering::Relaxed))
-    }
-
-    // ---- the flags --------------------------------------------------------------
-
-    /// Refuses all further pushes.
-    pub(crate) fn close(&self) {
-        // ORDERING: P3: set before the thread that closes the pool looks for idle workers.
-        self.tail.fetch_or(CLOSED, Ordering::SeqCst);
-    }
-
-    /// Sets `ASLEEP`. The last worker calls this before it leaves. From then on a task needs a new
-    /// thread. Returns `false`, and sets nothing, if the queue is not empty.
-    #[must_use]
-    pub(crate) fn sleep(&self) -> bool {
-        let asleep = |tail| (self.load_head() == tail & !FLAGS).then_some(tail | ASLEEP);
-        // ORDERING: P4: fails if a push came first. This worker must then run the task.
-        let slept = (self.tail).fetch_update(Ordering::SeqCst, Ordering::SeqCst, asleep);
-        slept.is_ok()
-    }
-
-    /// Clears `ASLEEP`, because a worker has been started.
-    pub(crate) fn wake(&self) {
-        // ORDERING: P4: cleared once a worker is registered. Until then, every push fails.
-        self.tail.fetch_and(!ASLEEP, Ordering::SeqCst);
     }
 
     // ---- looks ------------------------------------------------------------------
@@ -369,40 +308,32 @@ impl<T> Queue<T> {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         let head = self.load_head();
-        self.load_tail() & !FLAGS == head
+        self.load_tail() == head
     }
 
-    /// Returns `true` if all places are taken, provided that [`Queue::load_head`] still returns
-    /// `head` afterwards. The oldest cell may be dead; see [`Queue::is_oldest_there`].
-    #[inline]
-    pub(crate) fn is_full(&self, head: u64) -> bool {
-        self.is_full_by(self.load_tail() & !FLAGS, head)
-    }
-
-    /// Returns `true` if the cell at `head` is neither dead nor held. (A held cell may become
-    /// dead.) If [`Queue::load_head`] still returns `head` afterwards, the cell has not been dead
-    /// since it was filled.
-    #[inline]
-    pub(crate) fn is_oldest_there(&self, head: u64) -> bool {
-        let at = self.at(head);
-        let seen = at.see_space();
-        seen != at.stamp(CellState::Dead) && seen != at.stamp(CellState::Held)
+    /// Returns how many cells are used. Both ends may have moved meanwhile.
+    pub(crate) fn len(&self) -> u64 {
+        let (head, tail) = (self.load_head(), self.load_tail());
+        let mask = self.cells.index_mask();
+        // The two positions are less than two laps apart.
+        let laps = u64::from(head & !mask != tail & !mask);
+        let ahead = ((tail & mask) / STEP).wrapping_sub((head & mask) / STEP);
+        laps.wrapping_mul(self.cells.len()).wrapping_add(ahead)
     }
 
     /// Returns the number of cells.
     pub(crate) fn cells(&self) -> usize {
-        (self.cells.mask() / STEP) as usize + 1
+        self.cells.len() as usize
     }
 
     /// Returns the index of the cell that serves a position.
     pub(crate) fn cell_of(&self, position: u64) -> usize {
-        ((position & self.cells.mask()) / STEP) as usize
+        ((position & self.cells.index_mask()) / STEP) as usize
     }
 
     /// Returns how many tasks have ever been pushed. Except in tests, positions begin at zero.
     pub(crate) fn pushed(&self) -> u64 {
-        // The division also drops the flags.
-        self.load_tail() / STEP
+        self.number(self.load_tail())
     }
 }
 
@@ -416,21 +347,19 @@ impl<T> Queue<T> {
         (at.cell.stamp).store(at.stamp(CellState::Full), Ordering::SeqCst);
     }
 
-    /// Skips the dead cells at `head`. Returns how many other cells are dead, or are held by a
-    /// thread that may leave them dead. For shuttle's judge.
+    /// Returns how many cells are dead, or are held by a thread that may leave them dead. For shuttle's
+    /// judge.
     #[cfg(lazypool_shuttle)]
-    pub(crate) fn dead_places(&self) -> u64 {
-        let (head, tail) = (self.load_head(), self.load_tail() & !FLAGS);
-        let positions = (0..tail.wrapping_sub(head) / STEP).map(|n| head.wrapping_add(n * STEP));
-        let stamps = positions.map(|position| (self.at(position), self.at(position).see()));
-        let queued = stamps.skip_while(|(at, seen)| *seen == at.stamp(CellState::Dead));
-        queued
-            .filter(|(at, seen)| {
-                [CellState::Dead, CellState::Held]
-                    .map(|s| at.stamp(s))
-                    .contains(seen)
-            })
-            .count() as u64
+    pub(crate) fn dead_cells(&self) -> u64 {
+        let (mut position, tail) = (self.load_head(), self.load_tail());
+        let mut dead = 0;
+        while position != tail {
+            let at = self.at(position);
+            let may_be_dead = [CellState::Dead, CellState::Held].map(|state| at.stamp(state));
+            dead += u64::from(may_be_dead.contains(&at.see()));
+            position = self.after(position);
+        }
+        dead
     }
 
     /// Asserts that the queue is empty. Models call it after every thread has ended.

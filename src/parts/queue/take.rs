@@ -1,37 +1,42 @@
 //! Takes tasks out of the middle of a queue.
 
-use super::cell::STEP;
-use super::{CellState, Popped, Queue, FLAGS};
+use super::{CellState, Freed, Queue};
 use crate::parts::backoff::Backoff;
 use crate::sync::Ordering;
 
 impl<T> Queue<T> {
-    /// Returns the positions from that of the oldest task to that of the latest, after the dead
-    /// cells at `head` have been skipped. The tasks at other positions may be gone, too.
-    pub(crate) fn positions(&self) -> impl Iterator<Item = u64> {
-        let mut head = self.load_head();
-        while self.skip_dead(head) {
-            head = self.load_head();
-        }
-        // ORDERING: P3, P4: a shutdown calls this after it has set `CLOSED`. A push that moves
-        // `tail` after this read fails because of `CLOSED`. So the shutdown misses no task.
-        let tail = self.tail.load(Ordering::SeqCst) & !FLAGS;
+    /// Returns the positions from that of the oldest task to that of the latest. The tasks at some of
+    /// these positions may be gone.
+    pub(crate) fn positions(&self) -> impl Iterator<Item = u64> + '_ {
+        let mut next = self.load_head();
+        // ORDERING: P3: a shutdown calls this after it has set its flag. A push that moves `tail`
+        // after this read finds the flag.
+        let tail = self.tail.load(Ordering::SeqCst);
         // `tail` is not behind `head`, which was read first.
-        (0..tail.wrapping_sub(head) / STEP).map(move |n| head.wrapping_add(n * STEP))
+        std::iter::from_fn(move || {
+            let position = (next != tail).then_some(next)?;
+            next = self.after(next);
+            Some(position)
+        })
     }
 
     /// Takes out the task that was pushed at a position. Returns `None` if it has been taken
-    /// already.
+    /// already. Adds the permits of cells that `head` can pass now to `freed`.
     #[must_use]
-    pub(crate) fn take(&self, position: u64) -> Option<T> {
-        self.take_if(position, |_| true)
+    pub(crate) fn take(&self, position: u64, freed: &mut Freed) -> Option<T> {
+        self.take_if(position, freed, |_| true)
     }
 
-    /// Takes out the task that was pushed at a position, if it is `wanted`. Returns `None` if it is
-    /// not, or has been taken already. Waits while another thread holds the cell, because that
-    /// thread may put the task back, as this function does with a task that is not wanted.
+    /// Takes out the task that was pushed at a position, as [`take`](Self::take) does, if it is
+    /// `wanted`. Waits while another thread holds the cell, because that thread may put the task
+    /// back, as this function does with a task that is not wanted.
     #[must_use]
-    pub(crate) fn take_if(&self, position: u64, wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+    pub(crate) fn take_if(
+        &self,
+        position: u64,
+        freed: &mut Freed,
+        wanted: impl FnOnce(&T) -> bool,
+    ) -> Option<T> {
         let at = self.at(position);
         let mut backoff = Backoff::default();
         while !at.hold() {
@@ -43,28 +48,16 @@ impl<T> Queue<T> {
         }
         // SAFETY: this thread holds the cell, which was `Full`. The task is taken out, or stays
         // and the cell is `Full` again.
-        unsafe {
-            if at.look(wanted) {
-                return Some(at.take());
+        let task = unsafe {
+            if !at.look(wanted) {
+                at.publish(CellState::Held);
+                return None;
             }
-            at.publish(CellState::Held);
+            at.take()
+        };
+        if self.load_head() == position {
+            self.pass_dead(freed);
         }
-        None
-    }
-
-    /// Moves the oldest task that is `wanted` into `place`. If only other tasks are queued, returns
-    /// `InProgress`, because other threads are about to take those out.
-    pub(crate) fn pop_wanted(&self, place: &mut Option<T>, wanted: impl Fn(&T) -> bool) -> Popped {
-        for position in self.positions() {
-            *place = self.take_if(position, &wanted);
-            if place.is_some() {
-                return Popped::Task(position);
-            }
-        }
-        if self.is_empty() {
-            Popped::Empty
-        } else {
-            Popped::InProgress
-        }
+        Some(task)
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::parts::cut::cut;
+use crate::parts::gate::Gate;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
@@ -8,16 +9,6 @@ use std::thread;
 struct Item {
     id: usize,
     group: usize,
-}
-
-fn awake(capacity: usize) -> Queue<Item> {
-    awake_at(0, capacity)
-}
-
-fn awake_at(first: u64, capacity: usize) -> Queue<Item> {
-    let queue = Queue::starting_at(first, capacity);
-    queue.wake();
-    queue
 }
 
 /// Returns a position two laps before the wrap. Tests of the wrap start there.
@@ -29,36 +20,54 @@ fn item(id: usize) -> Item {
     Item { id, group: id % 2 }
 }
 
-fn push(queue: &Queue<Item>, id: usize) -> Result<u64, NotPushed> {
+fn push(queue: &Queue<Item>, id: usize) -> u64 {
     let mut task = Some(item(id));
-    let pushed = queue.push(&mut task);
-    assert_eq!(task.is_none(), pushed.is_ok());
-    pushed
+    let position = queue.push(&mut task, Permit::of_taken_task());
+    assert!(task.is_none());
+    position
 }
 
 /// Returns how many tasks have been pushed into a queue whose first position was `first`.
 fn pushed_since(first: u64, queue: &Queue<Item>) -> u64 {
-    (queue.pushed().wrapping_sub(first / STEP)) % (u64::MAX / STEP + 1)
+    let laps = u128::from(u64::MAX / (queue.cells.index_mask() + 1)) + 1;
+    let all = laps * u128::from(queue.cells.len());
+    let pushed = u128::from(queue.pushed()) + all - u128::from(queue.number(first));
+    (pushed % all) as u64
 }
 
-fn is_full(queue: &Queue<Item>) -> bool {
-    let pops = queue.load_head();
-    queue.is_full(pops) && queue.is_oldest_there(pops)
+/// Gives the permits back, and returns how many there were.
+fn count(mut freed: Freed) -> u64 {
+    let gate = Gate::new(1 << 20);
+    for _ in 0..1 << 10 {
+        gate.take().expect("free").0.leave_with_task();
+    }
+    gate.give_all(&mut freed).0
 }
 
-fn take(queue: &Queue<Item>, position: u64) -> Option<usize> {
-    Some(queue.take(position)?.id)
+/// Takes a task out, and returns it with the number of permits of cells that were passed.
+fn take(queue: &Queue<Item>, position: u64) -> Option<(usize, u64)> {
+    let mut freed = Freed::default();
+    let task = queue.take(position, &mut freed);
+    let freed = count(freed);
+    task.map(|task| (task.id, freed))
+}
+
+/// Pops a task, and returns it with the number of permits of cells that were passed.
+fn pop_and_pass(queue: &Queue<Item>) -> (Option<usize>, u64) {
+    let (mut place, mut freed) = (None, Freed::default());
+    let id = match queue.try_pop(&mut place, &mut freed) {
+        Popped::Task(_, permit) => {
+            permit.leave_with_task();
+            Some(place.expect("a task").id)
+        }
+        Popped::Empty => None,
+        other => panic!("{other:?}"),
+    };
+    (id, count(freed))
 }
 
 fn pop(queue: &Queue<Item>) -> Option<usize> {
-    let mut place = None;
-    match queue.try_pop(&mut place) {
-        Popped::Task(_) => Some(place.expect("a task").id),
-        nothing => {
-            assert_eq!((nothing, place), (Popped::Empty, None));
-            None
-        }
-    }
+    pop_and_pass(queue).0
 }
 
 fn all(queue: &Queue<Item>) -> Vec<usize> {
@@ -66,233 +75,174 @@ fn all(queue: &Queue<Item>) -> Vec<usize> {
 }
 
 #[test]
-fn holds_exactly_its_capacity_first_in_first_out() {
-    for capacity in [1, 2, 3, 5, 8] {
-        for first in [0, before_wrap(capacity)] {
-            let queue = awake_at(first, capacity);
+fn holds_as_many_as_it_has_cells_first_in_first_out() {
+    for cells in [1, 2, 3, 5, 8] {
+        for first in [0, before_wrap(cells)] {
+            let queue = Queue::starting_at(first, cells);
             let mut next = 0;
             for _ in 0..20 {
-                for _ in 0..capacity {
-                    assert!(!is_full(&queue));
-                    push(&queue, next).unwrap();
+                for n in 0..cells {
+                    assert_eq!(queue.len(), n as u64);
+                    push(&queue, next);
+                    assert!(queue.is_filled() && !queue.is_empty());
                     next += 1;
                 }
-                assert!(is_full(&queue) && !queue.is_empty());
-                assert_eq!(queue.space(), 0);
-                assert_eq!(push(&queue, 999), Err(NotPushed::Full));
-                assert_eq!(all(&queue), (next - capacity..next).collect::<Vec<_>>());
-                assert!(queue.is_empty() && pop(&queue).is_none());
+                assert_eq!(all(&queue), (next - cells..next).collect::<Vec<_>>());
+                assert!(queue.is_empty() && !queue.is_filled() && pop(&queue).is_none());
             }
             assert_eq!(pushed_since(first, &queue), next as u64);
         }
     }
 }
 
+/// A permit that was given back twice is a bug. It does not overwrite a task.
 #[test]
-fn room_is_where_a_push_finds_it_and_ample_where_several_do() {
-    for (capacity, ample) in [(1, 1), (3, 1), (8, 2), (64, 16), (100, 16)] {
-        let queue = awake(capacity);
-        for id in 0..capacity {
-            assert!(queue.room().is_some(), "{id} of {capacity}");
-            assert_eq!(queue.has_ample_room(), capacity - id >= ample);
-            push(&queue, id).unwrap();
-            assert!(!queue.is_empty() && queue.is_filled_after(false));
-        }
-        assert!(queue.room().is_none() && !queue.has_ample_room());
-        for popped in 1..=capacity {
-            pop(&queue).unwrap();
-            assert_eq!(queue.load_head(), popped as u64 * STEP);
-            assert!(queue.room().is_some(), "{popped} popped");
-            assert_eq!(queue.has_ample_room(), popped >= ample);
-        }
-        assert!(queue.is_empty() && !queue.is_filled_after(false));
-    }
-}
-
-#[test]
-fn a_lead_is_a_sixteenth_of_the_capacity() {
-    for (capacity, lead) in [(1, 0), (8, 0), (16, 1), (100, 6), (1024, 64)] {
-        let queue = awake(capacity);
-        for id in 0..capacity {
-            assert_eq!(queue.is_filled_after(true), id > lead, "{id} of {capacity}");
-            push(&queue, id).unwrap();
-        }
-        assert!(queue.is_filled_after(true));
-    }
+#[should_panic(expected = "more tasks are queued than there are permits")]
+fn a_push_beyond_the_permits_panics() {
+    let queue = Queue::new(3);
+    (0..4).for_each(|id| _ = push(&queue, id));
 }
 
 #[test]
 fn wanted_tasks_are_taken_out_and_the_others_stay() {
     for first in [0, before_wrap(6)] {
-        let queue = awake_at(first, 6);
+        let queue = Queue::starting_at(first, 6);
         for id in 0..6 {
-            push(&queue, id).unwrap();
+            push(&queue, id);
         }
         assert_eq!(pop(&queue), Some(0));
-        let wanted = || -> Vec<_> {
-            let take = |at| Some((at, queue.take_if(at, |item| item.group == 0)?));
-            queue.positions().filter_map(take).collect()
+        let wanted = || -> Vec<usize> {
+            let mut freed = Freed::default();
+            let take = |at| queue.take_if(at, &mut freed, |item| item.group == 0);
+            let taken = queue.positions().filter_map(take).map(|item| item.id);
+            let taken = taken.collect();
+            assert_eq!(count(freed), 0, "an older task is queued before each");
+            taken
         };
-        let at = |id: usize| (first.wrapping_add(STEP * id as u64), item(id));
-        assert_eq!(wanted(), [at(2), at(4)]);
-        assert_eq!(wanted(), []);
+        assert_eq!(wanted(), [2, 4]);
+        assert!(wanted().is_empty());
         assert_eq!(all(&queue), [1, 3, 5]);
     }
 }
 
+/// A dead cell keeps its permit until it is the oldest. Either the thread that has made it dead or the
+/// one that pops the task before it passes it.
 #[test]
-fn a_dead_cell_keeps_its_place_until_it_is_the_oldest() {
-    for first in [0, before_wrap(3)] {
-        let queue = awake_at(first, 3);
-        let at: Vec<_> = (0..3).map(|id| push(&queue, id).unwrap()).collect();
-        assert_eq!(take(&queue, at[1]), Some(1));
+fn a_dead_cell_keeps_its_permit_until_it_is_the_oldest() {
+    for first in [0, before_wrap(4)] {
+        let queue = Queue::starting_at(first, 4);
+        let at: Vec<_> = (0..4).map(|id| push(&queue, id)).collect();
+        assert_eq!(take(&queue, at[1]), Some((1, 0)));
         assert!(take(&queue, at[1]).is_none(), "taken once");
-        assert!(is_full(&queue), "an older task is queued before it");
-        assert_eq!(push(&queue, 3), Err(NotPushed::Full));
-        // The oldest task is taken out. The two oldest cells are now dead, and count as space.
-        assert_eq!(take(&queue, at[0]), Some(0));
-        assert!(!is_full(&queue));
+        assert_eq!(take(&queue, at[0]), Some((0, 2)), "it passes both");
         assert!(take(&queue, at[0]).is_none());
-        for id in [3, 4] {
-            push(&queue, id).unwrap();
-        }
-        assert_eq!((queue.space(), push(&queue, 5)), (0, Err(NotPushed::Full)));
-        assert_eq!(all(&queue), [2, 3, 4]);
-        assert_eq!((queue.space(), pushed_since(first, &queue)), (3, 5));
+        assert_eq!(take(&queue, at[3]), Some((3, 0)));
+        assert_eq!(
+            pop_and_pass(&queue),
+            (Some(2), 1),
+            "the pop passes the last one"
+        );
+        assert!(queue.is_empty());
+        assert_eq!(all(&queue), [0_usize; 0]);
     }
 }
 
-/// A thread that takes out all queued tasks can use the whole queue at once.
+/// No step passes more than a limited number of dead cells. A step that stops there says so.
 #[test]
-fn a_queue_whose_tasks_were_all_taken_out_has_all_its_space() {
-    for (len, first) in [(3, 0), (200, 0), (200, before_wrap(200))] {
-        let queue = awake_at(first, len);
-        for _ in 0..3 {
-            let at: Vec<_> = (0..len).map(|id| push(&queue, id).unwrap()).collect();
-            assert!(is_full(&queue));
-            // The youngest task goes first, and the oldest last.
-            for at in at.iter().rev() {
-                assert!(take(&queue, *at).is_some());
-            }
-            assert!(!is_full(&queue));
-        }
-        for id in 0..len {
-            push(&queue, id).unwrap();
-        }
-        assert_eq!(push(&queue, len), Err(NotPushed::Full));
-        assert_eq!(all(&queue), (0..len).collect::<Vec<_>>());
-    }
-}
-
-/// Law 3: one pop skips a limited number of dead cells, because the worker may have a caller to
-/// release first.
-#[test]
-fn one_pop_skips_a_few_dead_cells_and_the_next_goes_on() {
+fn one_step_passes_a_few_dead_cells_and_the_next_goes_on() {
     const LEN: usize = 4 * SKIPS as usize;
     for first in [0, before_wrap(LEN)] {
-        let queue = awake_at(first, LEN);
-        let at: Vec<_> = (0..LEN).map(|id| push(&queue, id).unwrap()).collect();
-        for at in &at[..LEN - 1] {
+        let queue = Queue::starting_at(first, LEN);
+        let at: Vec<_> = (0..LEN).map(|id| push(&queue, id)).collect();
+        for at in &at[1..LEN - 1] {
             assert!(take(&queue, *at).is_some());
         }
-        let mut place = None;
-        let mut pops = 1;
-        while queue.try_pop(&mut place) == Popped::InProgress {
-            assert_eq!(place, None);
-            let skipped = queue.load_head().wrapping_sub(first) / STEP;
-            assert!(
-                skipped <= pops * (u64::from(SKIPS) + 1),
-                "{skipped} by {pops}"
-            );
-            pops += 1;
+        let (mut place, mut freed) = (None, Freed::default());
+        let popped = queue.try_pop(&mut place, &mut freed);
+        let Popped::Task(_, permit) = popped else {
+            panic!("{popped:?}")
+        };
+        permit.leave_with_task();
+        assert_eq!(place.take(), Some(item(0)));
+        let mut passed = 0;
+        let mut steps = 1;
+        while std::mem::take(&mut freed.more) {
+            passed += count(std::mem::take(&mut freed));
+            assert!(passed <= steps * u64::from(SKIPS));
+            queue.pass_dead(&mut freed);
+            steps += 1;
         }
-        assert_eq!(place, Some(item(LEN - 1)));
-        assert!(pops > 1);
-        assert!(queue.is_empty());
+        passed += count(freed);
+        assert_eq!((passed, steps > 2), (LEN as u64 - 2, true));
+        assert_eq!(all(&queue), [LEN - 1]);
     }
 }
 
 #[test]
 #[should_panic(expected = "a task to push")]
 fn nothing_is_pushed_without_a_task() {
-    let _ = awake(2).push(&mut None);
+    Queue::<Item>::new(2).push(&mut None, Permit::of_taken_task());
 }
 
-#[test]
-fn a_closed_queue_refuses_pushes_and_keeps_its_tasks() {
-    let queue = awake(3);
-    push(&queue, 0).unwrap();
-    let second = push(&queue, 1).unwrap();
-    queue.close();
-    assert_eq!(push(&queue, 2), Err(NotPushed::Closed));
-    assert!(queue.room().is_none() && !queue.has_room_for(1));
-    assert_eq!(take(&queue, second), Some(1));
-    assert_eq!(push(&queue, 2), Err(NotPushed::Closed));
-    assert_eq!(all(&queue), [0]);
-}
-
-#[test]
-fn an_empty_queue_falls_asleep_and_takes_nothing_until_it_is_woken() {
-    let queue: Queue<Item> = Queue::new(2);
-    assert_eq!(push(&queue, 0), Err(NotPushed::Asleep));
-    assert!(queue.room().is_none() && !queue.has_room_for(1) && queue.is_empty());
-    queue.wake();
-    push(&queue, 1).unwrap();
-    assert!(!queue.sleep(), "a task is queued");
-    assert_eq!(take(&queue, 0), Some(1));
-    assert!(!queue.sleep(), "until the dead cell is skipped");
-    assert!(pop(&queue).is_none());
-    assert!(queue.sleep() && queue.sleep());
-    assert_eq!(push(&queue, 2), Err(NotPushed::Asleep));
-    queue.close();
-    assert_eq!(push(&queue, 2), Err(NotPushed::Closed));
-}
-
-/// Two producers and two consumers share a queue, and the producers take tasks out of its middle.
-/// Each task ends exactly once, and in the end the queue has all its space.
+/// Two producers and two consumers share a queue, and the producers take tasks out of its middle. A
+/// gate bounds the tasks. Each task ends exactly once, and in the end all permits are free.
 #[test]
 fn loses_and_doubles_nothing() {
     const EACH: usize = cut(20_000) as usize;
     let first = before_wrap(5);
-    let queue = awake_at(first, 5);
+    let (queue, gate) = (Queue::starting_at(first, 5), Gate::new(5));
     let ended: Vec<_> = (0..2 * EACH).map(|_| AtomicUsize::new(0)).collect();
     let left = AtomicUsize::new(2 * EACH);
     let end = |item: Item| {
         ended[item.id].fetch_add(1, Ordering::SeqCst);
         left.fetch_sub(1, Ordering::SeqCst);
     };
+    let give_all = |mut freed: Freed| {
+        let _ = gate.give_all(&mut freed);
+        while std::mem::take(&mut freed.more) {
+            queue.pass_dead(&mut freed);
+            let _ = gate.give_all(&mut freed);
+        }
+    };
     thread::scope(|s| {
         for part in 0..2 {
-            let (queue, left, end) = (&queue, &left, &end);
+            let (queue, gate, left, end, give_all) = (&queue, &gate, &left, &end, &give_all);
             s.spawn(move || {
                 for id in part * EACH..(part + 1) * EACH {
-                    let mut task = Some(item(id));
-                    let at = loop {
-                        if let Ok(at) = queue.push(&mut task) {
-                            break at;
+                    let permit = loop {
+                        match gate.take() {
+                            Ok((permit, _)) => break permit,
+                            Err(_) => thread::yield_now(),
                         }
-                        thread::yield_now();
                     };
+                    let at = queue.push(&mut Some(item(id)), permit);
                     if id % 3 == 0 {
-                        queue.take(at).into_iter().for_each(end);
+                        let mut freed = Freed::default();
+                        queue.take(at, &mut freed).into_iter().for_each(end);
+                        give_all(freed);
                     }
                 }
             });
             s.spawn(move || {
                 let mut place = None;
                 while left.load(Ordering::SeqCst) > 0 {
-                    match queue.try_pop(&mut place) {
-                        Popped::Task(_) => end(place.take().expect("a task")),
+                    let mut freed = Freed::default();
+                    match queue.try_pop(&mut place, &mut freed) {
+                        Popped::Task(_, permit) => {
+                            end(place.take().expect("a task"));
+                            let _ = gate.give(permit);
+                        }
                         _ => thread::yield_now(),
                     }
+                    give_all(freed);
                 }
             });
         }
     });
     assert!(ended.iter().all(|n| n.load(Ordering::SeqCst) == 1));
     assert!(all(&queue).is_empty());
-    let pushed = pushed_since(first, &queue);
-    assert_eq!((queue.space(), pushed), (5, 2 * EACH as u64));
+    assert_eq!(gate.free(), 5);
+    assert_eq!(pushed_since(first, &queue), 2 * EACH as u64);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! How a slot gets its thread, and how that thread leaves it.
 
-use super::word::{LISTED, STARTING};
+use super::word::LISTED;
 use super::{Claim, Slot, State, Word};
 use crate::sync::thread;
 
@@ -26,14 +26,12 @@ impl<T, R> Slot<T, R> {
 
     // ---- spawning ---------------------------------------------------------------
 
-    /// Takes the slot for a spawner. If the worker has a start hook, the slot counts as starting
-    /// until [`Slot::has_started`].
+    /// Takes the slot for a spawner.
     ///
     /// # Safety
     /// The caller has popped the slot's entry of the free ring.
-    pub(crate) unsafe fn begin_start(&self, has_hook: bool) {
-        let starting = if has_hook { STARTING } else { 0 };
-        self.shift(State::Free, State::Held, starting);
+    pub(crate) unsafe fn begin_start(&self) {
+        self.shift(State::Free, State::Held, 0);
     }
 
     /// Gives the slot back because the OS refused a thread.
@@ -41,7 +39,7 @@ impl<T, R> Slot<T, R> {
     /// # Safety
     /// The caller has begun the start, and no thread was created.
     pub(crate) unsafe fn start_failed(&self) {
-        self.update(|word| Some(word.to(State::Free).without(STARTING)));
+        self.shift(State::Held, State::Free, 0);
     }
 
     /// Stores the new thread, which waits for its first order.
@@ -52,27 +50,5 @@ impl<T, R> Slot<T, R> {
     pub(crate) unsafe fn set_thread(&self, thread: thread::Thread) {
         // SAFETY: by this function's contract, no other thread touches the handle now.
         self.thread.with_mut(|t| unsafe { *t = Some(thread) });
-    }
-
-    /// Ends the worker's start. If the worker's order is to look at the queue, calls `count` before
-    /// another thread can see the end of the start. Returns `false` if another thread is changing
-    /// the word, for example a caller that takes its task back. The worker must then try again.
-    ///
-    /// # Safety
-    /// The caller is the slot's worker, which is starting.
-    #[must_use]
-    pub(crate) unsafe fn has_started(&self, count: impl FnOnce()) -> bool {
-        let word = self.see();
-        let searches = word.is_starting_without_task();
-        if searches {
-            count();
-        }
-        // While the worker is `Searching`, other threads can only clear `LISTED`. So the start may
-        // end even if the word has changed since it was read. In any other state, a change of the
-        // word may be a new order. So the start ends only if the word has not changed, and
-        // no thread holds the slot to write an order.
-        let may = |now: Word| searches || now == word && now.state() != State::Held;
-        self.update(|now| may(now).then(|| now.without(STARTING)))
-            .is_some()
     }
 }

@@ -20,10 +20,11 @@
 mod life;
 mod word;
 
+use crate::parts::gate::Permit;
 use crate::parts::ring::Ring;
 use crate::sync::{thread, AtomicU64, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
-use word::{changed, GENERATION, LISTED, PARKED};
+use word::{changed, CALLS, GENERATION, LISTED, PARKED};
 pub(crate) use word::{State, Word};
 
 /// The right to give a worker its next order. The thread that has this right holds the worker's
@@ -50,7 +51,11 @@ impl Claim {
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Order<T> {
-    Run { task: T, generation: u64 },
+    Run {
+        task: T,
+        permit: Permit,
+        generation: u64,
+    },
     Search,
     Retire,
 }
@@ -94,7 +99,7 @@ impl<T, R> Slot<T, R> {
     /// Returns the status word.
     #[inline]
     pub(crate) fn see(&self) -> Word {
-        // ORDERING: P1, P2, P3: read after this thread has pushed a task, or set or read a flag.
+        // ORDERING: P1, P3: read after this thread has pushed a task, or set or read a flag.
         Word(self.hot.status.load(Ordering::SeqCst))
     }
 
@@ -102,7 +107,7 @@ impl<T, R> Slot<T, R> {
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn swap_if(&self, from: Word, to: Word) -> Result<(), Word> {
-        // ORDERING: P1, P2, P3, M1: in one total order with the queue's tail, the rings and the
+        // ORDERING: P1, P3, M1: in one total order with the queue's tail, the rings and the
         // counts; releases and acquires the mailbox. `SeqCst` costs what `AcqRel` does on x86-64.
         (self.hot.status)
             .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::SeqCst)
@@ -117,7 +122,7 @@ impl<T, R> Slot<T, R> {
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn shift(&self, from: State, to: State, more: u64) -> Word {
         let delta = (to as u64).wrapping_sub(from as u64).wrapping_add(more);
-        // ORDERING: P1, P2, P3, M1: as in `swap_if`.
+        // ORDERING: P1, P3, M1: as in `swap_if`.
         let before = Word(self.hot.status.fetch_add(delta, Ordering::SeqCst));
         debug_assert_eq!(before.state(), from);
         let after = Word(before.0.wrapping_add(delta));
@@ -201,7 +206,14 @@ impl<T, R> Slot<T, R> {
     /// # Safety
     /// The caller holds the slot by this claim (`Held`).
     #[inline]
-    pub(crate) unsafe fn hand_over(&self, claim: Claim, task: T, revocable: bool) -> u64 {
+    pub(crate) unsafe fn hand_over(
+        &self,
+        claim: Claim,
+        task: T,
+        permit: Permit,
+        revocable: bool,
+    ) -> u64 {
+        permit.leave_with_task();
         // SAFETY: the caller holds the slot, so the mailbox is empty and only the caller may write
         // it.
         (self.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
@@ -261,13 +273,13 @@ impl<T, R> Slot<T, R> {
     /// Takes an offered task back if the worker has not started it. The caller then holds the slot,
     /// and sends the worker to look at the queue.
     #[must_use]
-    pub(crate) fn revoke(&self, generation: u64) -> Option<T> {
+    pub(crate) fn revoke(&self, generation: u64) -> Option<(T, Permit)> {
         self.update(|word| {
             let is_it = word.state() == State::Offered && word.generation() == generation;
             is_it.then(|| word.to(State::Held))
         })?;
         // SAFETY: this thread won `Offered -> Held`.
-        Some(unsafe { self.empty() })
+        Some((unsafe { self.empty() }, Permit::of_taken_task()))
     }
 
     // ---- going idle -----------------------------------------------------------
@@ -282,9 +294,8 @@ impl<T, R> Slot<T, R> {
         // The update fails while the slot is not listed. A thread that pops the entry may clear the
         // flag again before the update, so this is a loop.
         while self.update(idle_if_listed).is_none() {
-            // ORDERING: P1, P2, P5: the flag is set before the entry is pushed. The entry is pushed
-            // before the worker is `Idle`. The worker is `Idle` before it looks at the queue and
-            // the line.
+            // ORDERING: P1: the flag is set before the entry is pushed. The entry is pushed
+            // before the worker is `Idle`. The worker is `Idle` before it looks at the queue.
             self.hot.status.fetch_or(LISTED, Ordering::SeqCst);
             ready.push(index);
         }
@@ -295,6 +306,42 @@ impl<T, R> Slot<T, R> {
     #[must_use]
     pub(crate) fn claim_self(&self) -> bool {
         self.leave_idle(State::Searching, Word::is_idle).is_some()
+    }
+
+    /// Notes that the calling worker is about to call user code. Makes it `Calling`, unless a task was
+    /// handed to it. Returns its state before, or `None` if another thread is about to write its order.
+    #[must_use]
+    pub(crate) fn begin_calling(&self) -> Option<State> {
+        let next = |word: Word| match word.state() {
+            State::Idle | State::Searching | State::Retiring => {
+                Some(word.to(State::Calling).with(CALLS))
+            }
+            State::Offered | State::Busy => Some(word.with(CALLS)),
+            _ => None,
+        };
+        self.update(next).map(Word::state)
+    }
+
+    /// Notes that the calling worker has called user code. Returns `true` if it is `Searching` now,
+    /// and `false` if a task was, or is about to be, handed to it.
+    #[must_use]
+    pub(crate) fn end_calling(&self) -> bool {
+        let next = |word: Word| match word.state() {
+            State::Calling => word.to(State::Searching),
+            _ => word,
+        };
+        let before = self.update(|word| Some(next(word).without(CALLS)));
+        before.is_some_and(|word| word.state() == State::Calling)
+    }
+
+    /// Leaves a slot whose task was taken back, if its worker still calls user code. Returns `false`
+    /// if the worker is to get an order instead.
+    ///
+    /// # Safety
+    /// The caller holds the slot, because it has taken its task back.
+    pub(crate) unsafe fn leave_calling(&self) -> bool {
+        self.update(|word| word.calls().then(|| word.to(State::Calling)))
+            .is_some()
     }
 
     fn leave_idle(&self, to: State, may: impl Fn(Word) -> bool) -> Option<Claim> {
@@ -325,13 +372,14 @@ impl<T, R> Slot<T, R> {
             State::Offered => self.swap_if(word, word.to(State::Busy)).is_ok(),
             State::Searching => return Some(Order::Search),
             State::Retiring => return Some(Order::Retire),
-            State::Idle | State::Held => false,
+            State::Idle | State::Held | State::Calling => false,
             State::Free => unreachable!("a worker's slot is not free"),
         };
         runs.then(|| Order::Run {
             // SAFETY: this thread saw `Busy` or won `Offered -> Busy`. The mailbox has not been
             // emptied since, because the worker has no task, by this function's contract.
             task: unsafe { self.empty() },
+            permit: Permit::of_taken_task(),
             generation: word.generation(),
         })
     }
@@ -363,15 +411,17 @@ impl<T, R> Slot<T, R> {
         let word = self.see();
         assert_eq!(word.state(), State::Free, "{word:?}");
         assert_eq!(word.is_listed(), listed, "{word:?}");
-        assert!(!word.is_starting() && !word.is_parked(), "{word:?}");
+        assert!(!word.is_parked(), "{word:?}");
     }
 }
 
 /// Returns the legal steps, to be compared with the protocol page.
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 pub(crate) fn legal_steps() -> impl Iterator<Item = (State, State)> {
-    use State::{Busy, Free, Held, Idle, Offered, Retiring, Searching};
-    let states = [Free, Held, Offered, Busy, Idle, Searching, Retiring];
+    use State::{Busy, Calling, Free, Held, Idle, Offered, Retiring, Searching};
+    let states = [
+        Free, Held, Offered, Busy, Idle, Searching, Retiring, Calling,
+    ];
     (states.into_iter()).flat_map(|from| from.next().iter().map(move |to| (from, *to)))
 }
 

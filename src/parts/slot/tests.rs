@@ -1,5 +1,4 @@
-use super::word::STARTING;
-use super::State::{Busy, Free, Held, Idle, Offered, Retiring, Searching};
+use super::State::{Busy, Calling, Free, Held, Idle, Offered, Retiring, Searching};
 use super::*;
 use std::time::{Duration, Instant};
 
@@ -23,7 +22,7 @@ fn starting_at(generation: u64) -> Channel {
 
 fn started(generation: u64) -> Channel {
     let slot = starting_at(generation);
-    own!(slot.begin_start(false));
+    own!(slot.begin_start());
     slot
 }
 
@@ -36,12 +35,25 @@ fn idle(ready: &Ring) -> Channel {
 
 fn hand_over(slot: &Channel, claim: Claim, task: &'static str, revocable: bool) -> u64 {
     // SAFETY: the slot was claimed with this claim.
-    unsafe { slot.hand_over(claim, task, revocable) }
+    unsafe { slot.hand_over(claim, task, Permit::of_taken_task(), revocable) }
+}
+
+fn revoke(slot: &Channel, generation: u64) -> Option<&'static str> {
+    let (task, permit) = slot.revoke(generation)?;
+    permit.leave_with_task();
+    Some(task)
 }
 
 fn run(slot: &Channel) -> (&'static str, u64) {
     match own!(slot.poll_order()) {
-        Some(Order::Run { task, generation }) => (task, generation),
+        Some(Order::Run {
+            task,
+            permit,
+            generation,
+        }) => {
+            permit.leave_with_task();
+            (task, generation)
+        }
         order => panic!("{order:?}"),
     }
 }
@@ -87,7 +99,7 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
         assert!(slot.claim_last_used(last + 1, true).is_none());
         let generation = hand_over(&slot, claim, "a", true);
         assert_eq!(generation, last + 1);
-        assert_eq!(slot.revoke(generation), Some("a"));
+        assert_eq!(revoke(&slot, generation), Some("a"));
         own!(slot.send_searching(Claim::AWAKE));
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.claim_self());
@@ -96,7 +108,7 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
         assert!(slot.retire(false).is_some());
         assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.step(State::Retiring, State::Free));
-        own!(slot.begin_start(false));
+        own!(slot.begin_start());
         own!(slot.send_searching(Claim::AWAKE));
         own!(slot.publish_idle(&ready, 0));
     }
@@ -139,8 +151,8 @@ fn an_offered_task_is_run_or_taken_back() {
     let slot = idle(&ready);
     let claim = slot.claim_last_used(0, true).unwrap();
     let generation = hand_over(&slot, claim, "a", true);
-    assert!(slot.revoke(generation + 1).is_none(), "another task");
-    assert_eq!(slot.revoke(generation), Some("a"));
+    assert!(revoke(&slot, generation + 1).is_none(), "another task");
+    assert_eq!(revoke(&slot, generation), Some("a"));
     assert!(own!(slot.poll_order()).is_none());
     // The caller sends the worker to the queue.
     own!(slot.send_searching(Claim::AWAKE));
@@ -150,7 +162,7 @@ fn an_offered_task_is_run_or_taken_back() {
     let claim = slot.claim_last_used(0, true).unwrap();
     let generation = hand_over(&slot, claim, "b", true);
     assert_eq!(run(&slot), ("b", generation));
-    assert!(slot.revoke(generation).is_none(), "started");
+    assert!(revoke(&slot, generation).is_none(), "started");
 }
 
 #[test]
@@ -167,10 +179,10 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     assert!(slot.bench() && slot.retire(true).is_some());
     own!(slot.step(State::Retiring, State::Free));
     assert_eq!(slot.see().state(), State::Free);
-    own!(slot.begin_start(false));
+    own!(slot.begin_start());
     assert!(slot.is_held());
     own!(slot.start_failed());
-    own!(slot.begin_start(false));
+    own!(slot.begin_start());
     own!(slot.send_searching(Claim::AWAKE));
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
     // The worker checks whether it must end.
@@ -179,38 +191,50 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     assert_eq!(slot.see().state(), State::Free);
 }
 
+/// A worker that calls user code takes a task only from the thread that used it last. If that thread
+/// takes its task back, the worker still calls user code.
 #[test]
-fn a_worker_in_its_start_hook_is_busy_and_has_its_first_order_after_it() {
-    for has_task in [false, true] {
-        let ready = Ring::new(1, 0);
-        let slot = Channel::new(());
-        own!(slot.begin_start(true));
-        assert!(slot.see().is_starting());
-        own!(slot.start_failed());
-        assert!(!slot.see().is_starting());
-        own!(slot.begin_start(true));
-        if has_task {
-            // The task's caller may take the task back while the worker is in its start hook.
-            let generation = own!(slot.hand_over(Claim::AWAKE, "a", true));
-            assert_eq!(slot.revoke(generation), Some("a"));
-            let has_started = own!(slot.has_started(|| panic!("no order yet")));
-            assert!(!has_started, "another thread holds it");
+fn a_worker_that_calls_user_code_is_left_alone() {
+    let ready = Ring::new(1, 0);
+    let slot = idle(&ready);
+    assert_eq!(slot.begin_calling(), Some(Idle));
+    assert_eq!(ready.pop(), Some(0));
+    assert!(slot.claim_listed().is_none() && slot.claim_benched().is_none());
+    assert!(slot.retire(false).is_none() && !slot.claim_self() && !slot.may_park());
+    let claim = slot.claim_last_used(0, true).expect("it takes a task");
+    assert!(!claim.parked);
+    let generation = hand_over(&slot, claim, "a", true);
+    assert_eq!(revoke(&slot, generation), Some("a"));
+    assert!(own!(slot.leave_calling()));
+    assert!(slot.end_calling());
+    assert_eq!(slot.see().state(), Searching);
+    // A task that was handed over during the calls is there after them.
+    assert_eq!(slot.begin_calling(), Some(Searching));
+    let claim = slot.claim_last_used(0, true).expect("it takes a task");
+    let generation = hand_over(&slot, claim, "b", true);
+    assert!(!slot.end_calling());
+    assert_eq!(run(&slot), ("b", generation));
+    own!(slot.publish_idle(&ready, 0));
+    // A task that was handed over before the calls may be taken back during them, and after them.
+    for ends_first in [false, true] {
+        let claim = slot.claim_last_used(0, true).expect("idle");
+        assert_eq!(
+            slot.begin_calling(),
+            None,
+            "its order is about to be written"
+        );
+        let generation = hand_over(&slot, claim, "c", true);
+        assert_eq!(slot.begin_calling(), Some(Offered));
+        assert!(!ends_first || !slot.end_calling());
+        assert_eq!(revoke(&slot, generation), Some("c"));
+        assert_eq!(own!(slot.leave_calling()), !ends_first);
+        if ends_first {
             own!(slot.send_searching(Claim::AWAKE));
         } else {
-            own!(slot.send_searching(Claim::AWAKE));
+            assert!(slot.end_calling());
         }
-        assert!(slot.see().is_starting());
-        let mut searches = false;
-        assert!(own!(slot.has_started(|| searches = true)) && searches);
-        assert!(!slot.see().is_starting());
         own!(slot.publish_idle(&ready, 0));
-        assert!(slot.see().is_idle());
     }
-    let slot = Channel::new(());
-    own!(slot.begin_start(true));
-    own!(slot.hand_over(Claim::AWAKE, "a", false));
-    assert!(own!(slot.has_started(|| panic!("it has a task"))));
-    assert_eq!(run(&slot), ("a", 1));
 }
 
 #[test]
@@ -220,9 +244,9 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
         let slot = starting_at(first);
         let mut generation = first;
         for _ in 0..3 {
-            own!(slot.begin_start(false));
+            own!(slot.begin_start());
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
-            let first = own!(slot.hand_over(Claim::AWAKE, "a", false));
+            let first = hand_over(&slot, Claim::AWAKE, "a", false);
             assert_eq!(first, generation);
             assert_eq!(slot.see().generation(), generation);
             assert_eq!(run(&slot), ("a", generation));
@@ -230,7 +254,7 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
             let claim = slot.claim_last_used(generation, true).expect("idle");
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
             assert_eq!(hand_over(&slot, claim, "b", true), generation);
-            assert_eq!(slot.revoke(generation), Some("b"));
+            assert_eq!(revoke(&slot, generation), Some("b"));
             own!(slot.send_searching(Claim::AWAKE));
             own!(slot.publish_idle(&ready, 0));
             assert_eq!(ready.pop(), Some(0));
@@ -268,16 +292,19 @@ fn a_sleeping_worker_is_woken_by_its_order() {
 #[test]
 fn a_words_flags_go_with_its_state() {
     let of = |state: State, flags: u64| Word((5 * GENERATION) | flags | state as u64);
-    for state in [Free, Held, Offered, Busy, Searching, Idle, Retiring] {
+    for state in [
+        Free, Held, Offered, Busy, Searching, Idle, Retiring, Calling,
+    ] {
         let is_idle = state == Idle;
         for listed in [0, LISTED] {
             let word = of(state, listed);
             assert_eq!(word.is_benched(), is_idle && listed == 0, "{word:?}");
             let is_in_service = !matches!(state, Free | Retiring);
             assert_eq!(word.is_in_service(), is_in_service, "{word:?}");
-            assert!(!of(state, listed | STARTING).is_in_service(), "{word:?}");
-            assert!(word.is_sound(), "{word:?}");
-            assert_eq!(of(state, listed | STARTING).is_sound(), !is_idle);
+            let calls = of(state, listed | CALLS);
+            assert_eq!(word.is_sound(), state != Calling, "{word:?}");
+            let may_call = matches!(state, Held | Offered | Busy | Calling);
+            assert_eq!(calls.is_sound(), may_call, "{calls:?}");
             assert_eq!(of(state, listed | PARKED).is_sound(), is_idle);
         }
     }

@@ -18,9 +18,12 @@ pub(crate) enum State {
     Idle = 5,
     /// The worker has been told to end, or has found that it must.
     Retiring = 6,
+    /// The worker has no task, and calls user code, which may take long. It takes a task that is
+    /// handed to it, and does nothing else that another thread asks for.
+    Calling = 7,
 }
 
-use State::{Busy, Free, Held, Idle, Offered, Retiring, Searching};
+use State::{Busy, Calling, Free, Held, Idle, Offered, Retiring, Searching};
 
 impl State {
     /// Returns the states to which a step may lead from this state. The protocol page says which
@@ -28,12 +31,13 @@ impl State {
     pub(super) const fn next(self) -> &'static [Self] {
         match self {
             Free => &[Held],
-            Held => &[Free, Offered, Busy, Searching],
+            Held => &[Free, Offered, Busy, Searching, Calling],
             Offered => &[Busy, Held],
             Busy => &[Idle, Searching],
-            Idle => &[Held, Searching, Retiring],
-            Searching => &[Idle, Busy, Retiring],
-            Retiring => &[Searching, Free],
+            Idle => &[Held, Searching, Retiring, Calling],
+            Searching => &[Idle, Busy, Retiring, Calling],
+            Retiring => &[Searching, Free, Calling],
+            Calling => &[Held, Searching],
         }
     }
 }
@@ -42,11 +46,11 @@ const STATE: u64 = 7;
 /// Set while the ready ring has an entry of the slot. Also set while the worker is about to push
 /// that entry, and while a thread that has popped the entry has not yet cleared the flag.
 pub(super) const LISTED: u64 = 1 << 3;
-/// Set while the worker is in its start hook or about to run it. Meanwhile the worker obeys no
-/// order.
-pub(super) const STARTING: u64 = 1 << 4;
+/// Set while the worker calls user code, or is about to. Meanwhile it obeys no order. A task that was
+/// handed to it waits, and may be taken back.
+pub(super) const CALLS: u64 = 1 << 5;
 /// Set while the worker is parked. The thread that gives it an order unparks it.
-pub(super) const PARKED: u64 = 1 << 5;
+pub(super) const PARKED: u64 = 1 << 4;
 /// One unit of the generation, which is in the upper 58 bits. The generation counts the tasks that
 /// were handed over. It wraps.
 pub(super) const GENERATION: u64 = 1 << 6;
@@ -65,7 +69,7 @@ impl Word {
             4 => Searching,
             5 => Idle,
             6 => Retiring,
-            _ => unreachable!(),
+            _ => Calling,
         }
     }
 
@@ -78,17 +82,9 @@ impl Word {
         self.0 & STATE == Idle as u64
     }
 
-    pub(crate) const fn is_starting(self) -> bool {
-        self.0 & STARTING != 0
-    }
-
-    /// Returns `true` if the slot's worker has left its start hook and has not been told to end.
+    /// Returns `true` if the slot has a worker that has not been told to end.
     pub(crate) const fn is_in_service(self) -> bool {
-        !self.is_starting() && !matches!(self.state(), Free | Retiring)
-    }
-
-    pub(crate) const fn is_starting_without_task(self) -> bool {
-        self.is_starting() && self.0 & STATE == Searching as u64
+        !matches!(self.state(), Free | Retiring)
     }
 
     /// Returns `true` if the worker is idle and on the bench, so not in the ready ring.
@@ -96,11 +92,19 @@ impl Word {
         self.0 & (STATE | LISTED) == Idle as u64
     }
 
-    /// Returns `true` if the worker is idle and not on the bench. A parked worker counts only if
-    /// `even_parked`.
+    /// Returns `true` if the worker takes a task from the thread that used it last: it is idle and
+    /// not on the bench, or calls user code. A parked worker counts only if `even_parked`.
     pub(super) const fn is_ready(self, even_parked: bool) -> bool {
         let seen = self.0 & (STATE | LISTED | if even_parked { 0 } else { PARKED });
-        seen == Idle as u64 | LISTED
+        seen == Idle as u64 | LISTED || self.0 & STATE == Calling as u64
+    }
+
+    pub(super) const fn calls(self) -> bool {
+        self.0 & CALLS != 0
+    }
+
+    pub(super) const fn with(self, flag: u64) -> Self {
+        Self(self.0 | flag)
     }
 
     pub(crate) const fn is_parked(self) -> bool {
@@ -111,11 +115,15 @@ impl Word {
         self.0 & LISTED != 0
     }
 
-    /// Returns `true` if the flags are legal in this state: only an idle worker may be parked, and
-    /// no worker in its start hook is idle.
+    /// Returns `true` if the flags are legal in this state: only an idle worker may be parked, and a
+    /// worker that calls user code is `Calling` unless a task was, or is about to be, handed to it.
     pub(super) const fn is_sound(self) -> bool {
-        let illegal = if self.is_idle() { STARTING } else { PARKED };
-        self.0 & illegal == 0
+        let calls = match self.state() {
+            Calling => true,
+            Held | Offered | Busy => self.calls(),
+            _ => false,
+        };
+        (self.is_idle() || !self.is_parked()) && calls == self.calls()
     }
 
     /// Returns the word with the state `state`, and without `PARKED`.

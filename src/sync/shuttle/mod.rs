@@ -31,6 +31,9 @@ pub(crate) mod control {
     pub use crate::sync::thread::{spawn, JoinHandle};
 }
 
+/// Does nothing: each access is sequentially consistent here.
+pub(crate) fn fence(_: Ordering) {}
+
 #[track_caller]
 pub(crate) fn store_release(word: &AtomicU64, value: u64) {
     word.store(value, Ordering::Release);

@@ -1,0 +1,106 @@
+//! How a worker ends: when it may, when it must stay after all, and its last steps on its slot.
+
+use super::core::Registry;
+use super::worker::{pay, Worker};
+use crate::parts::slot::State;
+use crate::sync::{lock, thread, MutexGuard, Ordering};
+
+impl Worker<'_> {
+    /// Returns `true` if this worker may have to end. A thread that closes the pool or lowers the
+    /// limit sets a flag, then looks for idle workers. This worker first becomes idle, then reads
+    /// the flag. So that thread finds this worker idle, or this worker sees the flag (P3).
+    pub(super) fn has_reason_to_end(&self) -> bool {
+        let registry = lock(&self.core.registry);
+        self.may_end_closed(&registry) || self.core.is_self_surplus(&registry)
+    }
+
+    /// Returns `true` if the pool is closed and does not need this worker. The last worker stays until
+    /// all permits are free, because a submission may be about to place its task. The thread that gives
+    /// the last permit back then tells this worker to end.
+    fn may_end_closed(&self, registry: &Registry) -> bool {
+        let core = self.core;
+        core.env.is_closed()
+            && core.queue.is_empty()
+            && (registry.live > registry.retiring + 1 || core.gate.see().taken() == 0)
+    }
+
+    /// Begins this worker's end if it is surplus, or if the pool is closed and does not need it.
+    /// The worker is `Searching`. Returns `true` if it has to end.
+    pub(super) fn ends_by_itself(&self) -> bool {
+        let core = self.core;
+        let mut registry = lock(&core.registry);
+        let ends = self.may_end_closed(&registry) || core.is_self_surplus(&registry);
+        if ends {
+            registry.retiring += 1;
+            // SAFETY: this thread is the slot's worker, `Searching`.
+            unsafe { self.it.step(State::Searching, State::Retiring) };
+        }
+        ends
+    }
+
+    /// Ends this worker, unless it is needed after all. The worker was told to end, or has found
+    /// that it must. Returns `true` if it has ended. Otherwise the worker is `Searching`.
+    pub(super) fn end(&self) -> bool {
+        self.stop_watching();
+        pay(self.core, self.ctx);
+        let registry = lock(&self.core.registry);
+        if self.is_needed(&registry) {
+            self.stay(registry);
+            return false;
+        }
+        self.leave(registry)
+    }
+
+    /// Returns `true` if this worker must not end. This is so if it is not surplus, and a task is
+    /// queued or the open pool would be left with fewer than `min_workers` workers.
+    fn is_needed(&self, registry: &Registry) -> bool {
+        let core = self.core;
+        let is_missed = registry.live - registry.retiring < core.settings.min_workers;
+        !core.is_surplus(registry, registry.retiring - 1)
+            && (is_missed && !core.env.is_closed() || !core.queue.is_empty())
+    }
+
+    /// Makes the worker `Searching` again, instead of ending it.
+    fn stay(&self, mut registry: MutexGuard<'_, Registry>) {
+        registry.retiring -= 1;
+        // SAFETY: this thread is the slot's worker, `Retiring`.
+        unsafe { self.it.step(State::Retiring, State::Searching) };
+    }
+
+    /// Takes the worker's last steps on the slot. The last worker stays (`false`) if a permit is taken,
+    /// because the task that has it may need a worker.
+    fn leave(&self, mut registry: MutexGuard<'_, Registry>) -> bool {
+        let core = self.core;
+        if registry.live == 1 && !core.gate.sleep() {
+            self.stay(registry);
+            // The thread that has the permit is between two steps.
+            thread::yield_now();
+            return false;
+        }
+        let slot = self.ctx.slot;
+        registry.live -= 1;
+        registry.retiring -= 1;
+        // Relaxed: a figure.
+        core.headcount.live.fetch_sub(1, Ordering::Relaxed);
+        self.it.record.end_worker();
+        let own = registry.workers[slot].take();
+        lock(&core.ended).extend(own);
+        if core.env.hooks.stop.is_some() {
+            registry.stopping.push(slot);
+        }
+        registry.reported.retain(|it| *it != slot);
+        // SAFETY: this thread is the slot's worker, `Retiring`, and touches nothing of the slot
+        // after this step. Its thread is already on the list of threads to be joined.
+        unsafe { self.it.step(State::Retiring, State::Free) };
+        core.put_back(&mut registry, slot);
+        core.end_sweeps(&registry);
+        core.changed.notify_all();
+        drop(registry);
+        // A submission that pushed a task before the slot was free could not start a thread on that
+        // slot, so another worker must look for the task (A2).
+        let mut owed = self.ctx.take_owed();
+        owed.look();
+        self.ctx.call_back(|| core.pay(&mut owed));
+        true
+    }
+}

@@ -1,0 +1,43 @@
+//! How a thread pays what it owes: see [`Owed`].
+
+use super::core::Core;
+use crate::parts::gate::Freed;
+use crate::parts::in_flight::Seen;
+use crate::parts::line::POOL;
+use crate::sync::Arc;
+use crate::work::owed::{Due, Owed};
+use crate::work::user_code;
+
+impl Core {
+    /// Pays all that a thread owes. First what it owes to other threads, in a loop, because each step
+    /// may lead to the next; then what it owes to user code. Called at the end of each public call,
+    /// and in a worker's loop. The thread holds no lock, no slot but its own, and no count.
+    #[inline]
+    pub(crate) fn pay(self: &Arc<Self>, owed: &mut Owed) {
+        if !owed.is_empty() {
+            self.pay_others(owed);
+            let calls = owed.take_calls();
+            if !calls.is_empty() {
+                user_code::call(&self.env, calls);
+            }
+        }
+    }
+
+    /// Pays what a thread owes to other threads. User code is left in `owed`.
+    #[cold]
+    pub(super) fn pay_others(self: &Arc<Self>, owed: &mut Owed) {
+        while let Some(due) = owed.next() {
+            match due {
+                Due::DeadCells => {
+                    let mut freed = Freed::default();
+                    self.queue.pass_dead(&mut freed);
+                    owed.give_freed(&self.gate, &mut freed);
+                }
+                Due::Pass(POOL) => self.pass(owed),
+                Due::Pass(group) => self.pass_in_group(group, owed),
+                Due::Look => self.look(Seen::is_any_searching, owed),
+                Due::Over => self.retire_idle(),
+            }
+        }
+    }
+}

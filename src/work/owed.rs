@@ -1,0 +1,251 @@
+//! What a thread owes once it has taken a step: to other threads, and to code of users.
+//!
+//! A step of the engine holds a lock, a slot or a count. So it calls no user code, serves no other
+//! submission and starts no second search. It notes here what is left to do. The thread pays it when
+//! it holds nothing any more: `Core::pay` (`engine/pay.rs`) is the only function that does.
+//!
+//! An [`Owed`] that is dropped unpaid is a bug, and panics in debug builds and models.
+
+use crate::parts::completion::Remains;
+use crate::parts::gate::{Freed, Gate, Permit, Seen};
+use crate::work::job::Captured;
+use std::any::Any;
+use std::collections::VecDeque;
+use std::io;
+use std::task::Waker;
+
+/// What is left to do after a step.
+#[derive(Debug, Default)]
+#[must_use = "`Core::pay` does what is left to do"]
+pub(crate) struct Owed {
+    /// Set if anything may be owed.
+    any: bool,
+    /// Set if the queue's `head` may have stopped before a dead cell.
+    has_dead: bool,
+    /// Set if a worker must look at the queue, because this thread's step may have kept others from
+    /// finding one.
+    look: bool,
+    /// Set if the last permit of a closed pool has been given back, so that idle workers can end.
+    is_over: bool,
+    /// How many permits of the pool this thread has given back while submissions were in line.
+    space: u64,
+    /// The groups to which this thread has given a permit back while submissions were in line.
+    lines: Vec<u64>,
+    calls: Calls,
+}
+
+/// The next thing that is owed to other threads.
+pub(crate) enum Due {
+    /// Pass dead cells of the queue.
+    DeadCells,
+    /// Pass a permit of the pool, or of the group with this number, to the first submission in line.
+    Pass(u64),
+    /// Tell idle workers of the closed pool to end.
+    Over,
+    /// Make sure that a worker looks at the queue.
+    Look,
+}
+
+impl Owed {
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.any
+    }
+
+    /// Gives a permit back to the pool's gate, and notes what that leads to.
+    #[inline(always)]
+    pub(crate) fn give(&mut self, gate: &Gate, permit: Permit) {
+        let seen = gate.give(permit);
+        if seen.needs_care() {
+            self.note_given(1, seen);
+        }
+    }
+
+    /// Notes that permits of the pool have come free, with the word after that.
+    #[cold]
+    pub(crate) fn note_given(&mut self, permits: u64, seen: Seen) {
+        self.any = true;
+        if seen.is_waited_for() {
+            self.space += permits;
+        }
+        self.is_over |= seen.is_closed() && seen.taken() == 0;
+    }
+
+    /// Notes that a permit of a group was given back while submissions wait for it.
+    #[inline]
+    pub(crate) fn pass_in(&mut self, group: Option<u64>) {
+        if let Some(group) = group {
+            self.any = true;
+            self.lines.push(group);
+        }
+    }
+
+    /// Notes that a worker must look at the queue.
+    #[inline]
+    pub(crate) fn look(&mut self) {
+        self.any = true;
+        self.look = true;
+    }
+
+    /// Gives the permits of dead cells back to the pool's gate, and notes what that leads to. A step of
+    /// the queue has left them in `freed`. Called before the waiters of tasks that were taken out are
+    /// told: a thread that learns that its task is out finds space.
+    #[inline]
+    pub(crate) fn give_freed(&mut self, gate: &Gate, freed: &mut Freed) {
+        if !freed.is_empty() {
+            self.give_permits(gate, freed);
+        }
+    }
+
+    #[cold]
+    fn give_permits(&mut self, gate: &Gate, freed: &mut Freed) {
+        let (permits, seen) = gate.give_all(freed);
+        if seen.needs_care() {
+            self.note_given(permits, seen);
+        }
+        let more = std::mem::take(&mut freed.more);
+        self.has_dead |= more;
+        self.any |= more;
+    }
+
+    /// Adds user code to call.
+    pub(crate) fn calls(&mut self) -> &mut Calls {
+        self.any = true;
+        &mut self.calls
+    }
+
+    #[inline]
+    pub(crate) fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
+    /// Takes the next thing that is owed to other threads. Looks at the queue come last, because the
+    /// others may queue tasks.
+    pub(crate) fn next(&mut self) -> Option<Due> {
+        if std::mem::take(&mut self.has_dead) {
+            return Some(Due::DeadCells);
+        }
+        if let Some(group) = self.lines.pop() {
+            return Some(Due::Pass(group));
+        }
+        if self.space > 0 {
+            self.space -= 1;
+            return Some(Due::Pass(crate::parts::line::POOL));
+        }
+        if std::mem::take(&mut self.look) {
+            return Some(Due::Look);
+        }
+        std::mem::take(&mut self.is_over).then_some(Due::Over)
+    }
+
+    /// Takes what is owed to user code. Everything else has been paid.
+    pub(crate) fn take_calls(&mut self) -> Calls {
+        self.any = false;
+        std::mem::take(&mut self.calls)
+    }
+
+    /// Moves everything that `other` owes to this value.
+    pub(crate) fn take_from(&mut self, other: &mut Self) {
+        if !std::mem::take(&mut other.any) {
+            return;
+        }
+        self.any = true;
+        self.has_dead |= std::mem::take(&mut other.has_dead);
+        self.look |= std::mem::take(&mut other.look);
+        self.is_over |= std::mem::take(&mut other.is_over);
+        self.space += std::mem::take(&mut other.space);
+        self.lines.append(&mut other.lines);
+        self.calls.take_from(&mut other.calls);
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Owed {
+    fn drop(&mut self) {
+        assert!(!self.any || std::thread::panicking(), "unpaid: {self:?}");
+    }
+}
+
+/// User code to call: wakers, drops of values, and subscribers.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    /// The latest waker. So a single one is kept without an allocation (law 12).
+    waker: Option<Waker>,
+    /// The wakers before it.
+    wakers: VecDeque<Waker>,
+    /// The oldest value to drop. So a single one is kept without an allocation, too.
+    value: Option<Value>,
+    /// The values after it: the captures of discarded closures, and the nodes of handles that are
+    /// gone.
+    values: VecDeque<Value>,
+    /// Starts of threads that the OS has refused, of which subscribers are to be told.
+    refused: VecDeque<io::Error>,
+}
+
+/// A value whose drop is user code. It never leaves the thread that has taken its task out.
+pub(crate) struct Value(#[expect(dead_code, reason = "it is only dropped")] Box<dyn Any>);
+
+impl std::fmt::Debug for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Value")
+    }
+}
+
+impl Calls {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waker.is_none() && self.value.is_none() && self.refused.is_empty()
+    }
+
+    pub(crate) fn wake(&mut self, waker: Waker) {
+        let before = self.waker.replace(waker);
+        self.wakers.extend(before);
+    }
+
+    pub(crate) fn drop_captured(&mut self, captured: Captured) {
+        self.drop_later(Value(captured));
+    }
+
+    fn drop_later(&mut self, value: Value) {
+        match self.value {
+            None => self.value = Some(value),
+            Some(_) => self.values.push_back(value),
+        }
+    }
+
+    pub(crate) fn tell_refused(&mut self, error: io::Error) {
+        self.refused.push_back(error);
+    }
+
+    /// Takes what is left of a waiter that has been told.
+    pub(crate) fn finish(&mut self, Remains { waker, node }: Remains) {
+        if let Some(waker) = waker {
+            self.wake(waker);
+        }
+        if let Some(node) = node {
+            self.drop_later(Value(node));
+        }
+    }
+
+    pub(crate) fn next_waker(&mut self) -> Option<Waker> {
+        self.wakers.pop_front().or_else(|| self.waker.take())
+    }
+
+    pub(crate) fn next_value(&mut self) -> Option<Value> {
+        let next = self.values.pop_front();
+        std::mem::replace(&mut self.value, next)
+    }
+
+    pub(crate) fn next_refused(&mut self) -> Option<io::Error> {
+        self.refused.pop_front()
+    }
+
+    pub(crate) fn take_from(&mut self, other: &mut Self) {
+        while let Some(waker) = other.next_waker() {
+            self.wake(waker);
+        }
+        while let Some(value) = other.next_value() {
+            self.drop_later(value);
+        }
+        self.refused.append(&mut other.refused);
+    }
+}

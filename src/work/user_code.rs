@@ -1,0 +1,112 @@
+//! Where a pool calls user code on behalf of other threads: wakers, drops of captures, subscribers.
+//!
+//! [`call`] is called with nothing held. The code may call the pool again, and so may owe further
+//! calls. These do not nest. They are added to the *frame* of the outer call, further up this thread's
+//! stack, with one exception:
+//!
+//! * A waker that comes up within a waker is called once that waker has returned.
+//! * A value that comes up anywhere within a frame is dropped once the outer drop has returned.
+//! * A waker that comes up within the drop of a value is called there, because that drop may wait for
+//!   what the waker wakes.
+//!
+//! So the stack does not grow with the number of calls. Each pool has its own frame, because a drop
+//! may wait for another pool, which may need its own drops for that.
+
+use crate::sync::{exposed, thread_local};
+use crate::work::env::Env;
+use crate::work::observe;
+use crate::work::owed::Calls;
+use crate::work::panics::{contain, drop_contained};
+use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
+
+/// The calls that a thread is about to make for a pool. The frame lies on the thread's stack, and is
+/// linked to the frame around it.
+struct Frame {
+    pool: u64,
+    calls: RefCell<Calls>,
+    /// Set while a waker runs.
+    wakes: Cell<bool>,
+    outer: Option<NonNull<Frame>>,
+}
+
+thread_local! {
+    /// The innermost frame of this thread.
+    static INNERMOST: Cell<Option<NonNull<Frame>>> = const { Cell::new(None) };
+}
+
+impl Frame {
+    /// Calls all wakers, unless this is called within a waker.
+    fn wake_all(&self, env: &Env) {
+        if self.wakes.replace(true) {
+            return;
+        }
+        while !env.is_forked() {
+            let waker = self.calls.borrow_mut().next_waker();
+            let Some(waker) = waker else { break };
+            contain(|| waker.wake());
+        }
+        self.wakes.set(false);
+    }
+
+    /// Drops one value; or tells subscribers of one refused thread if no value is left. Returns
+    /// `false` if neither is left.
+    fn step(&self, env: &Env) -> bool {
+        let value = self.calls.borrow_mut().next_value();
+        if value.is_some() {
+            drop_contained(value);
+            return true;
+        }
+        let refused = self.calls.borrow_mut().next_refused();
+        refused
+            .inspect(|error| observe::spawn_failed(env, error))
+            .is_some()
+    }
+}
+
+/// Calls `f` with this thread's frame for a pool, or `None` if it has none.
+fn with_frame<R>(env: &Env, f: impl FnOnce(Option<&Frame>) -> R) -> R {
+    // SAFETY: a frame is on the list only while `call`, further up this thread's stack, owns it.
+    let next = |frame: Option<NonNull<Frame>>| frame.map(|frame| unsafe { frame.as_ref() });
+    let mut frames = std::iter::successors(next(INNERMOST.with(Cell::get)), |f| next(f.outer));
+    f(frames.find(|frame| frame.pool == env.id))
+}
+
+/// Returns `true` if this thread calls user code of this pool.
+pub(crate) fn is_calling(env: &Env) -> bool {
+    with_frame(env, |frame| frame.is_some())
+}
+
+/// Calls user code: first the wakers, then the rest, oldest first. If this thread already calls user
+/// code of this pool, the outer call does it, as the module's doc says. In a child that this code has
+/// forked, calls nothing more.
+#[cold]
+pub(crate) fn call(env: &Env, mut calls: Calls) {
+    let is_nested = with_frame(env, |outer| {
+        let Some(outer) = outer else { return false };
+        outer.calls.borrow_mut().take_from(&mut calls);
+        outer.wake_all(env);
+        true
+    });
+    if is_nested {
+        return;
+    }
+    let own = Frame {
+        pool: env.id,
+        calls: RefCell::new(calls),
+        wakes: Cell::new(false),
+        outer: INNERMOST.with(Cell::get),
+    };
+    INNERMOST.with(|it| it.set(Some(NonNull::from(&own))));
+    // Panics of user code are contained, so nothing unwinds. So the frame is always taken off the
+    // list before it is dropped.
+    exposed(|| {
+        own.wake_all(env);
+        while !env.is_forked() && own.step(env) {}
+    });
+    INNERMOST.with(|it| it.set(own.outer));
+    if env.is_forked() {
+        // The child must not drop anything that belongs to the parent's pool.
+        std::mem::forget(own);
+    }
+}
