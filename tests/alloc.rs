@@ -275,6 +275,11 @@ fn every_call(max: usize, queue: usize, policy: WhenFull) {
         group.serve(f).is_ok()
     });
     serve_costs(pool, words::<8>(), ONE, |f| group.serve(f).is_ok());
+    // A group takes no space from the closure of a call.
+    for on in [group.when_full(policy), group.labeled("label")] {
+        call_costs(on, pool, words::<{ ROOM - 2 }>(), LONG, NONE);
+        call_costs(on, pool, words::<7>(), LONG, ONE);
+    }
     pool.scope(|s| serve_costs(pool, words::<{ ROOM - 1 }>(), NONE, |f| s.serve(f).is_ok()));
     pool.scope(|s| serve_costs(pool, words::<8>(), ONE, |f| s.serve(f).is_ok()));
 

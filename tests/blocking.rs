@@ -279,7 +279,7 @@ fn assert_sleeps(what: &str, gate: &Gate, call: impl FnOnce() + Send) {
 }
 
 /// Law 20: a thread sleeps while it waits for room, for an outcome, or for the end of another
-/// thread's task or hook.
+/// thread's task or start hook.
 #[cfg(target_os = "linux")]
 #[test]
 fn law20_a_thread_that_waits_for_longer_does_not_spin() {
@@ -302,15 +302,6 @@ fn law20_a_thread_that_waits_for_longer_does_not_spin() {
 
             let (hooked, gate) = gated(1, queue, |b, gate| b.on_worker_start(gate.hook()));
             assert_sleeps("for a start hook", &gate, || call(&hooked));
-
-            let (hooked, gate) = gated(1, queue, |b, gate| {
-                b.on_worker_stop(gate.hook())
-                    .idle_timeout(Duration::ZERO)
-                    .when_full(WhenFull::Block)
-            });
-            must_serve(&hooked, || ());
-            gate.wait_entered(1);
-            assert_sleeps("for a stop hook", &gate, || call(&hooked));
         }
         let (pool, gate) = held(2);
         assert_sleeps("in the queue", &gate, || {

@@ -34,7 +34,7 @@ fn slow_library_is_bounded_survived_and_ends() {
         "lost: 2 of 2 workers",
         "  a worker is in Some(\"hang\")",
         "  a worker is in Some(\"hang\")",
-        "bounded: the pool is saturated: all workers are busy, no queue space is left",
+        "bounded: the pool is saturated: all workers are busy, and there is no queue or no space in it",
         "survived: 9",
         "a task that was wanted has run",
         "the process ends",

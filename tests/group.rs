@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{task, Group, Shutdown};
+use lazypool::{task, Group, Handle, Pool, Shutdown, TaskError};
 
 /// Returns `pending`, `completed`, `panicked` and `discarded`.
 fn figures(group: &Group) -> [usize; 4] {
@@ -182,5 +182,97 @@ fn a_group_outlives_its_pool() {
         let copy = group.clone();
         drop(group);
         assert!(copy.serve(|| ()).is_err());
+    });
+}
+
+// ---------------------------------------------------------------------------------------------
+// Law 2: no task starts once its group is cancelled, wherever it lies
+// ---------------------------------------------------------------------------------------------
+
+/// Submits a task in the group, with a handle or without.
+fn submit(
+    group: &Group,
+    with_handle: bool,
+    task: impl FnOnce() + Send + 'static,
+) -> Option<Handle<()>> {
+    if with_handle {
+        return Some(must_await(group.awaitable(), task));
+    }
+    must_serve_in(group, task);
+    None
+}
+
+/// Waits for the cancelled group, none of whose tasks may have started.
+#[track_caller]
+fn assert_none_started(pool: &Pool, group: &Group, ledger: &Ledger, handles: Vec<Handle<()>>) {
+    group.wait();
+    ledger.wait_drops();
+    ledger.assert_none_ran();
+    for handle in handles {
+        let outcome = handle.join();
+        assert!(matches!(outcome, Err(TaskError::Cancelled)), "{outcome:?}");
+    }
+    let tasks = ledger.tasks();
+    assert_eq!(figures(group), [0, 0, 0, tasks]);
+    assert_stats!(at_rest(pool), discarded: tasks as u64, abandoned: 0);
+}
+
+/// A task that was handed to a worker does not start after its group was cancelled. The worker may
+/// still be in its start hook then.
+#[test]
+fn law02_no_task_handed_over_starts_after_a_cancel() {
+    timed_each([false, true], |with_handle| {
+        let (pool, hook) = gated(1, 0, |b, gate| b.on_worker_start(gate.hook()));
+        let (group, ledger) = (pool.group(), Ledger::new(1));
+        let handle = submit(&group, with_handle, ledger.task(0));
+        hook.wait_entered(1);
+        group.cancel();
+        hook.open();
+        assert_none_started(&pool, &group, &ledger, handle.into_iter().collect());
+    });
+}
+
+/// Nor does a task that was handed to an idle worker which calls a waker.
+#[test]
+fn law02_no_task_handed_to_a_worker_that_calls_a_waker_starts_after_a_cancel() {
+    timed_each([false, true], |with_handle| {
+        let (pool, start, slow) = (pool(1, 0), Gate::new(), Gate::new());
+        let key = slow.key();
+        let handle = await_then(pool.awaitable(), &start, || ());
+        let first = pending(handle, &calling(move || key.pass()));
+        start.open();
+        slow.wait_entered(1);
+        let (group, ledger) = (pool.group(), Ledger::new(1));
+        let handle = submit(&group, with_handle, ledger.task(0));
+        group.cancel();
+        slow.open();
+        first.join().unwrap();
+        assert_none_started(&pool, &group, &ledger, handle.into_iter().collect());
+    });
+}
+
+/// No queued task starts once its group is cancelled, even while the cancel is under way: here, it
+/// calls the waker of a future of the group. Meanwhile the worker is done with its task.
+#[test]
+fn law02_no_queued_task_starts_while_its_group_is_being_cancelled() {
+    const QUEUED: usize = 8;
+    timed_each([false, true], |with_handle| {
+        let (pool, busy) = held(QUEUED);
+        let busy = Arc::new(busy);
+        let (group, ledger) = (pool.group(), Ledger::new(QUEUED));
+        let tasks = (0..QUEUED).filter_map(|id| submit(&group, with_handle, ledger.task(id)));
+        let handles = Vec::from_iter(tasks);
+        let (its, opens, cancelled) = (Arc::clone(&pool), Arc::clone(&busy), group.clone());
+        let waker = calling(move || {
+            assert!(cancelled.is_cancelled());
+            opens.open();
+            settle(&its);
+        });
+        let future = pending(group.awaitable().serve_async(|| ()), &waker);
+        group.cancel();
+        assert!(busy.is_open(), "the waker was called");
+        let refused = block_on(future).unwrap_err();
+        assert_eq!(refused.reason().as_str(), "cancelled");
+        assert_none_started(&pool, &group, &ledger, handles);
     });
 }

@@ -89,3 +89,81 @@ fn law20_a_group_that_has_nothing_queued() {
         assert!(long < limit, "{long:?}, without a queue {short:?}");
     });
 }
+
+/// Cancels groups, beside whatever `beside` adds to the pool, until all are cancelled or `limit`
+/// has passed. Returns how long that took.
+fn cancel_each(groups: &[Group], limit: Duration) -> Duration {
+    let start = Instant::now();
+    for (n, group) in groups.iter().enumerate() {
+        group.cancel();
+        let (took, all) = (start.elapsed(), groups.len());
+        assert!(took < limit, "{n} of {all} cancels took {took:?}");
+    }
+    start.elapsed()
+}
+
+/// The cancel of a group with one submission in line does not look at what others have in line,
+/// however long the line is.
+#[test]
+fn law20_groups_that_wait_in_a_long_line() {
+    const OTHERS: usize = cut(200_000) as usize;
+    timed(|| {
+        let beside = |others: usize, limit: Duration| {
+            let (pool, _gate) = held(0);
+            let submit = |on: lazypool::Awaitable<'_>| {
+                pending(on.serve_async(|| ()), std::task::Waker::noop())
+            };
+            let others = Vec::from_iter((0..others).map(|_| submit(pool.awaitable())));
+            let groups = Vec::from_iter((0..cut(2_000)).map(|_| pool.group()));
+            let its = Vec::from_iter(groups.iter().map(|group| submit(group.awaitable())));
+            let took = cancel_each(&groups, limit);
+            assert_eq!(pool.stats().waiting, others.len());
+            drop(its);
+            took
+        };
+        let short = beside(0, LIMIT);
+        beside(OTHERS, 20 * short + SLACK);
+    });
+}
+
+/// The cancel of a group with one queued task does not look at each worker that the pool may have.
+#[test]
+fn law20_groups_of_a_pool_that_may_have_many_workers() {
+    const GROUPS: usize = cut(10_000) as usize;
+    timed(|| {
+        let with_workers = |max: usize, limit: Duration| {
+            let pool = pool(max, GROUPS);
+            pool.set_limit(1).unwrap();
+            let _gate = hold(&pool, 1);
+            let groups = Vec::from_iter((0..GROUPS).map(|_| pool.group()));
+            groups.iter().for_each(|group| must_serve_in(group, || ()));
+            let took = cancel_each(&groups, limit);
+            assert_eq!(pool.stats().discarded as usize, GROUPS);
+            took
+        };
+        let few = with_workers(1, LIMIT);
+        with_workers(if cfg!(miri) { 64 } else { 65_536 }, 20 * few + SLACK);
+    });
+}
+
+/// A task that is queued behind many cancelled ones starts as soon as a worker has passed over them.
+/// The worker makes progress all the time, so it does not sleep meanwhile.
+#[cfg(target_os = "linux")]
+#[test]
+fn law20_a_task_behind_many_cancelled_ones() {
+    const CANCELLED: usize = 200_000;
+    isolated_each([1, 2], |workers| {
+        let pool = pool(workers, CANCELLED + workers);
+        let (busy, behind) = (hold(&pool, workers), Gate::new());
+        let group = pool.group();
+        (0..CANCELLED).for_each(|_| must_serve_in(&group, || ()));
+        group.cancel();
+        (0..workers).for_each(|_| must_serve(&pool, behind.task()));
+        let (_, before) = os::others_activity();
+        busy.open();
+        behind.wait_entered(workers);
+        let (_, after) = os::others_activity();
+        let sleeps = after - before;
+        assert!(sleeps < 100, "the workers slept {sleeps} times");
+    });
+}

@@ -6,25 +6,12 @@ mod common;
 use std::mem::ManuallyDrop;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{mpsc, Arc};
-use std::task::{Poll, Wake, Waker};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{Handle, Shutdown};
-
-/// A waker that calls its closure.
-struct Calls<F>(F);
-
-impl<F: Fn() + Send + Sync + 'static> Wake for Calls<F> {
-    fn wake(self: Arc<Self>) {
-        (self.0)();
-    }
-}
-
-fn calls(f: impl Fn() + Send + Sync + 'static) -> Waker {
-    Waker::from(Arc::new(Calls(f)))
-}
+use lazypool::{DeadlineError, Handle, Pool, Shutdown};
 
 #[test]
 fn law21_no_waker_is_kept_once_the_handle_is_gone() {
@@ -86,7 +73,7 @@ fn law21_a_waker_is_called_on_the_worker_or_on_the_thread_that_discards() {
         let group = pool.group();
         let (told, tells) = mpsc::channel();
         let mut handle = must_await(group.awaitable(), || thread::current().id());
-        let waker = calls(move || told.send(thread::current().id()).unwrap_or(()));
+        let waker = calling(move || told.send(thread::current().id()).unwrap_or(()));
         assert!(poll(&mut handle, &waker).is_pending());
         match way {
             0 => gate.open(),
@@ -117,7 +104,7 @@ fn law10_wakers_of_discarded_tasks_are_called_once_all_are_settled() {
             let capture = on_drop(move || drops.send((n, 0, 0)).unwrap());
             let mut handle = must_await(group.awaitable(), move || drop(capture));
             let (its, told) = (Arc::clone(&pool), told.clone());
-            let looks = calls(move || {
+            let looks = calling(move || {
                 let stats = its.stats();
                 told.send((9, stats.discarded, stats.queued)).unwrap();
             });
@@ -142,7 +129,7 @@ fn law21_a_waker_that_serves_into_a_full_pool_is_refused() {
         let pool = Arc::new(pool(workers, queue));
         let (gate, its) = (Gate::new(), Arc::clone(&pool));
         let (told, tells) = mpsc::channel();
-        let serves = calls(move || {
+        let serves = calling(move || {
             let accepted = (0..).take_while(|_| its.serve(|| ()).is_ok()).count();
             told.send(accepted).unwrap();
         });
@@ -155,5 +142,75 @@ fn law21_a_waker_that_serves_into_a_full_pool_is_refused() {
         handle.join().unwrap();
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
         assert_eq!(pool.stats().completed, accepted as u64 + 1);
+    });
+}
+
+/// Returns a pool with one worker, which is idle and calls the waker of a handle. The waker waits
+/// at the gate.
+fn calls_a_waker(max: usize, queue: usize, slow: &Gate) -> (Arc<Pool>, Handle<()>) {
+    let (pool, start, key) = (Arc::new(pool(max, queue)), Gate::new(), slow.key());
+    let handle = await_then(pool.awaitable(), &start, || ());
+    let handle = pending(handle, &calling(move || key.pass()));
+    start.open();
+    slow.wait_entered(1);
+    assert_stats!(pool.stats(), completed: 1, running: 0);
+    (pool, handle)
+}
+
+/// Laws 20 and 21: while a waker runs, however long, all tasks run but one that was handed to its
+/// worker. Formerly, the worker could be told to look at the queue, and all later submissions
+/// relied on it.
+#[test]
+fn law20_law21_a_waker_that_does_not_return_holds_up_no_other_task() {
+    let cases = [(2, 1, 2), (2, 64, 2), (8, 64, 40), (8, 64, 71)];
+    timed_each(cases, |(max, queue, tasks)| {
+        let slow = Gate::new();
+        let (pool, _handle) = calls_a_waker(max, queue, &slow);
+        let _open = slow.opener();
+        let ran = Tally::default();
+        let task = ran.clone();
+        let submits = beside(&pool, move |pool| {
+            (0..tasks).for_each(|_| must_serve(pool, task.task()));
+        });
+        wait_until("the tasks to run", || ran.get() >= tasks - 1);
+        submits.join().unwrap();
+        assert!(!slow.is_open());
+    });
+}
+
+/// The same after a call was handed to the worker, and its caller has left at its deadline.
+#[test]
+fn law03_law21_a_call_that_leaves_a_worker_which_calls_a_waker() {
+    timed_each([2, 8], |max| {
+        let slow = Gate::new();
+        let (pool, _handle) = calls_a_waker(max, 8, &slow);
+        let _open = slow.opener();
+        // This thread's last worker is the one that calls the waker.
+        match pool.do_with_deadline(|| (), ms(50)) {
+            Ok(()) | Err(DeadlineError::Expired(_)) => {}
+            other => unexpected("a value or an expiry", other),
+        }
+        let ran = Tally::default();
+        (0..8).for_each(|_| must_serve(&pool, ran.task()));
+        wait_until("the tasks to run", || ran.get() >= 7);
+        assert!(!slow.is_open());
+    });
+}
+
+/// Law 1: a worker that calls a waker has no task. So the pool accepts as many tasks as if it were
+/// at rest, and then refuses at once.
+#[test]
+fn law01_a_worker_that_calls_a_waker_causes_no_refusal() {
+    let cases = [(1, 0), (1, 1), (2, 0), (2, 3), (8, 64)];
+    timed_each(cases, |(max, queue)| {
+        let (slow, gate) = (Gate::new(), Arc::new(Gate::new()));
+        let (pool, _handle) = calls_a_waker(max, queue, &slow);
+        let _open = (slow.opener(), gate.opener());
+        let (its, held) = (Arc::clone(&pool), Arc::clone(&gate));
+        returns("the last refusal", move || {
+            burst(&its, &held);
+            saturated(its.serve(|| ()));
+        });
+        assert!(!slow.is_open());
     });
 }

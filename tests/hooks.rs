@@ -1,4 +1,4 @@
-//! Workers in their start or stop hooks: they are busy, no deadline waits for them, and they may
+//! Workers in their start hooks, and threads in their stop hooks: no deadline waits for them, and they may
 //! use their own pool. Laws 1, 3, 5, 14 and 20. Law 16: the hook around each task.
 
 mod common;
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{task, DeadlineError, Pool, Refused, WhenFull};
+use lazypool::{task, DeadlineError, Pool, Refused, Shutdown, WhenFull};
 
 /// The outcome of a call, without its closure.
 type Asked = Result<(), DeadlineError<()>>;
@@ -27,9 +27,9 @@ fn must_expire(pool: &Pool, d: Duration) {
     takes(d, || expired(pool.do_with_deadline(|| (), d)));
 }
 
-/// Laws 1, 3 and 5: a worker in its start hook is busy, however long the hook takes. A further call
-/// starts another thread. If none can be started, its task is queued within its deadline or refused
-/// at once.
+/// Laws 1, 3 and 5: a worker in its start hook is not idle, however long the hook takes. A further
+/// call starts another thread. If none can be started, its task waits within its deadline: the worker
+/// in the hook has no task, so the pool has space.
 #[test]
 fn law03_deadlines_hold_within_a_slow_start_hook() {
     timed_each([0, 1, 64], |queue| {
@@ -46,46 +46,13 @@ fn law03_deadlines_hold_within_a_slow_start_hook() {
         wait_until("the second worker to retire", || pool.stats().workers == 1);
 
         let gate = hold(&pool, 1);
-        if queue == 0 {
-            assert!(refused(ask(&pool)).is_saturated());
-        } else {
-            must_expire(&pool, ms(30));
-            must_expire(&pool, ms(1));
-        }
+        must_expire(&pool, ms(30));
+        must_expire(&pool, ms(1));
         gate.open();
         wait_until("the second worker to retire", || pool.stats().workers == 1);
         hook_gate.open();
-        let expired = if queue == 0 { 1 } else { 3 };
-        assert_stats!(at_rest(&pool), completed: 2, expired: expired);
+        assert_stats!(at_rest(&pool), completed: 2, expired: 3);
         await_workers(&pool, 0);
-    });
-}
-
-/// Laws 1 and 3: a worker in its stop hook is busy, however long the hook takes. A submission that
-/// must not wait is refused at once; one that may wait leaves at its deadline. If tasks are queued
-/// when the hook ends, the worker stays and runs them.
-#[test]
-fn law03_deadlines_hold_within_a_slow_stop_hook() {
-    timed_each([0, 1], |queue| {
-        let (pool, gate) = gated(1, queue, |b, gate| {
-            b.idle_timeout(ms(1)).on_worker_stop(gate.hook())
-        });
-        ask(&pool).unwrap();
-        gate.wait_entered(1);
-        // With a queue, the task of the call is queued. Without one, the call waits for room.
-        let waits = pool.when_full(WhenFull::Block);
-        takes(ms(40), || expired(waits.do_with_deadline(|| (), ms(40))));
-        for _ in 0..queue {
-            must_expire(&pool, ms(1));
-            must_serve(&pool, || ());
-        }
-        saturated(pool.serve(|| ()));
-        assert!(refused(ask(&pool)).is_saturated());
-        assert!(!gate.is_open());
-        gate.open();
-        waits.do_with_deadline(|| (), LONG).unwrap();
-        await_workers(&pool, 0);
-        assert_stats!(check_at_rest(&pool), completed: 2 + queue as u64);
     });
 }
 
@@ -142,9 +109,8 @@ fn law14_a_start_hook_waits_for_a_task_that_waits() {
     });
 }
 
-/// Laws 1 and 14: a submission from a stop hook does not wait for the hook's own worker. With a
-/// queue, `serve` queues the task and the worker runs it before it ends. All else is refused at
-/// once.
+/// Laws 4 and 14: a thread in its stop hook has left its slot. So a submission from the hook starts
+/// another worker. Neither verb waits for the hook's own thread.
 #[test]
 fn law14_submissions_from_a_stop_hook_return() {
     timed_each([0, 4], |queue| {
@@ -155,28 +121,20 @@ fn law14_submissions_from_a_stop_hook_return() {
         let pool = own.build(builder.on_worker_stop(move |_| {
             let Some(pool) = hooked.get() else { return };
             if first.swap(false, Ordering::SeqCst) {
-                let served = pool.serve(|| ()).map_err(Refused::without_closure);
-                let _ = tx.send((served, ask(&pool)));
+                let served = pool.do_with_deadline(|| 1, LONG).map_err(|e| e.to_string());
+                let _ = tx.send((served, pool.serve(|| ()).map_err(Refused::without_closure)));
             }
         }));
         ask(&pool).unwrap();
-        let (served, asked) = arrives("the stop hook's submissions", &rx);
-        match served {
-            Ok(()) => assert_eq!(queue, 4),
-            Err(refused) => {
-                let why = refused.reason().as_str();
-                assert!(["saturated", "on_worker"].contains(&why), "{why}");
-                assert_eq!(queue, 0);
-            }
-        }
-        nested(Err(refused(asked)));
+        let (called, served) = arrives("the stop hook's submissions", &rx);
+        assert_eq!(called, Ok(1));
+        served.unwrap();
         await_workers(&pool, 0);
-        let ran = if queue == 0 { 1 } else { 2 };
-        assert_stats!(check_at_rest(&pool), completed: ran, hook_panics: 0);
+        assert_stats!(check_at_rest(&pool), completed: 3, hook_panics: 0, spawned: 2);
     });
 }
 
-/// Laws 1 and 20: no policy waits for the stop hook of a worker that ends because the limit was
+/// Laws 1, 4 and 20: no policy waits for the stop hook of a worker that ends because the limit was
 /// lowered, since its end makes no room.
 #[test]
 fn law20_no_policy_waits_for_the_hook_of_a_surplus_worker() {
@@ -195,7 +153,7 @@ fn law20_no_policy_waits_for_the_hook_of_a_surplus_worker() {
             saturated(pool.serve(|| ()));
             waits.join().unwrap();
             saturated(pool.when_full(WhenFull::BlockFor(ms(5))).serve(|| ()));
-            assert_eq!((pool.limit(), pool.stats().workers), (1, 2));
+            assert_eq!((pool.limit(), pool.stats().workers), (1, 1));
         });
         at_rest(&pool);
     });
@@ -295,5 +253,34 @@ fn law16_task_functions_work_in_the_wrapper() {
             assert_eq!((inside.2.is_some(), inside.3), (d == LONG, false));
             assert_eq!(Vec::from_iter(looks.try_iter()), [inside; 2]);
         }
+    });
+}
+
+/// Laws 1 and 4: a thread in its stop hook is no worker any more. However long the hook takes, the
+/// pool starts another worker in its place, and refuses nothing because of it.
+#[test]
+fn law01_law04_a_thread_in_its_stop_hook_is_no_worker() {
+    timed_each([(1, 0), (2, 3)], |(max, queue)| {
+        let (hook, gate) = (Gate::new(), Arc::new(Gate::new()));
+        let pool = Arc::new(pool_with(max, queue, |b| {
+            b.idle_timeout(ms(1)).on_worker_stop(hook.hook())
+        }));
+        let _open = (hook.opener(), gate.opener());
+        let first = hold(&pool, max);
+        first.open();
+        hook.wait_entered(max);
+        assert_stats!(pool.stats(), workers: 0, idle: 0, retired: max as u64);
+        assert!(pool.workers().is_empty());
+        let (its, held) = (Arc::clone(&pool), Arc::clone(&gate));
+        returns("a burst", move || {
+            fill(&its, &held);
+            saturated(its.serve(|| ()));
+        });
+        assert!(!hook.is_open());
+        assert_stats!(pool.stats(), running: max, queued: queue, workers: max);
+        hook.open();
+        gate.open();
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+        assert_stats!(pool.stats(), completed: (2 * max + queue) as u64);
     });
 }

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use lazypool::{Group, Handle, Pool, Refused, ServeAsync, Shutdown, WhenFull};
@@ -173,4 +173,123 @@ fn law22_wakers_that_submit_are_not_nested() {
     };
     let thread = thread::Builder::new().stack_size(256 << 10).spawn(body);
     thread.unwrap().join().unwrap();
+}
+
+/// What happens to the first of the futures that own one another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fate {
+    Dropped,
+    Accepted,
+    Closed,
+    Cancelled,
+}
+
+/// Law 10: futures in line, each captured by the closure of the one before, are dropped with the
+/// first of them. The stack does not grow with their number, whether they still wait, have been
+/// refused, or the first one has been accepted.
+#[test]
+fn law10_futures_in_line_that_own_one_another() {
+    const CHAIN: usize = cut(100_000) as usize;
+    use Fate::{Accepted, Cancelled, Closed, Dropped};
+    isolated_each([Dropped, Accepted, Closed, Cancelled], |fate| {
+        let (pool, gate) = held(0);
+        let (group, drops) = (pool.group(), Tally::default());
+        let mut first = None::<Box<dyn std::any::Any + Send>>;
+        for _ in 0..CHAIN {
+            let (next, tally) = (first.take(), drops.clone());
+            let capture = on_drop(move || {
+                tally.add(1);
+                drop(next);
+            });
+            let future = group.awaitable().serve_async(move || drop(capture));
+            first = Some(Box::new(pending(future, Waker::noop())));
+        }
+        assert_eq!(pool.stats().waiting, CHAIN);
+        match fate {
+            Dropped => {}
+            // The last one in line was made first: it runs, and then its handle is dropped.
+            Accepted => gate.open(),
+            Closed => _ = pool.shutdown(Shutdown::Discard, Duration::ZERO),
+            Cancelled => group.cancel(),
+        }
+        drop(first);
+        gate.open();
+        group.wait();
+        wait_until("all captures to be dropped", || drops.get() == CHAIN as u64);
+        assert_eq!(pool.stats().waiting, 0);
+    });
+}
+
+/// Puts `n` futures in the line of a full pool, and calls `joined` with the time that each took.
+fn long_line(
+    pool: &Pool,
+    n: usize,
+    mut joined: impl FnMut(usize, Duration),
+) -> Vec<Option<impl Sized>> {
+    let mut futures = Vec::with_capacity(n);
+    for n in 0..n {
+        let future = pool.awaitable().serve_async(nothing);
+        let start = Instant::now();
+        futures.push(Some(pending(future, Waker::noop())));
+        joined(n, start.elapsed());
+    }
+    futures
+}
+
+/// Law 20: to leave the line takes at most the logarithm of its length. Many futures that are
+/// dropped in random order take about as long as those that are dropped in the order of the line.
+#[test]
+fn law20_futures_leave_a_long_line_in_any_order() {
+    const ALL: usize = cut(200_000) as usize;
+    timed(|| {
+        let (pool, _gate) = held(0);
+        let leave = |order: &[usize], limit: Duration| {
+            let mut futures = long_line(&pool, ALL, |_, _| ());
+            let start = Instant::now();
+            for (n, place) in order.iter().enumerate() {
+                drop(futures[*place].take());
+                let took = start.elapsed();
+                assert!(took < limit, "{n} of {ALL} took {took:?}");
+            }
+            assert_eq!(pool.stats().waiting, 0);
+            start.elapsed()
+        };
+        let mut order: Vec<usize> = (0..ALL).collect();
+        let expected = leave(&order, LIMIT).min(leave(&order, LIMIT));
+        let mut rng = Rng::new(8);
+        (1..ALL).for_each(|n| order.swap(n, rng.below(n as u64 + 1) as usize));
+        leave(&order, 10 * expected + ms(300));
+    });
+}
+
+/// Law 20: to join a long line, and to give space to the first in line, is quick every time: the
+/// line's tables do not grow while its lock is held. The machine may be slow at any time, but
+/// hardly at the same future three times.
+#[test]
+fn law20_no_step_of_a_long_line_takes_long() {
+    const ALL: usize = cut(120_000) as usize;
+    isolated(|| {
+        let [mut join, mut serve] = [(); 2].map(|()| vec![LIMIT; ALL]);
+        for _ in 0..3 {
+            let (pool, _gate) = held(ALL);
+            let queued = (0..ALL).map(|_| must_await(pool.awaitable(), || ()));
+            let queued = Vec::from_iter(queued);
+            let futures = long_line(&pool, ALL, |n, took| join[n] = took.min(join[n]));
+            // Each cancel makes space for one task. No future is polled.
+            for (n, handle) in queued.iter().enumerate() {
+                let start = Instant::now();
+                handle.cancel();
+                serve[n] = start.elapsed().min(serve[n]);
+            }
+            assert_eq!(pool.stats().waiting, 0);
+            drop(futures);
+        }
+        for (least, what) in [(join, "joined"), (serve, "was served")] {
+            let (n, worst) = (least.iter().enumerate())
+                .max_by_key(|(_, took)| **took)
+                .unwrap();
+            let limit = ms(if cfg!(miri) { 1_000 } else { 2 });
+            assert!(*worst < limit, "future {n} {what} in {worst:?}");
+        }
+    });
 }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{task, Stats, TaskError, WhenFull};
+use lazypool::{task, Shutdown, Stats, TaskError, WhenFull};
 
 #[test]
 fn law22_the_future_is_send_whatever_it_captures_that_is_send() {
@@ -299,5 +299,29 @@ fn law22_a_waker_whose_drop_panics_loses_nothing() {
         gate.open();
         group.wait();
         at_rest(&pool);
+    });
+}
+
+/// Law 9: what a future in line was refused counts when it is refused. It need not be polled.
+#[test]
+fn law09_a_refused_future_counts_at_once() {
+    timed_each(["closed", "cancelled"], |why| {
+        let (pool, gate) = held(0);
+        let group = pool.group();
+        let submit = |_| pending(group.awaitable().serve_async(|| ()), Waker::noop());
+        let mut futures = [(); 3].map(submit).into_iter();
+        match why {
+            "closed" => _ = pool.shutdown(Shutdown::Drain, Duration::ZERO),
+            _ => group.cancel(),
+        }
+        let assert_counted = || {
+            let s = assert_stats!(pool.stats(), refused: 3, waiting: 0);
+            assert_eq!(s.refusals.closed + s.refusals.cancelled, 3, "{s:?}");
+        };
+        assert_counted();
+        drop(futures.next());
+        futures.for_each(|future| assert_eq!(reason(block_on(future)), why));
+        assert_counted();
+        gate.open();
     });
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{task, Pool, Refused, Submitter, WhenFull};
+use lazypool::{task, Group, Pool, Refused, Shutdown, Submitter, WhenFull};
 
 /// Serves a task and returns its label, its deadline and the time that it has left.
 #[track_caller]
@@ -72,6 +72,93 @@ fn options_add_up_and_the_last_counts() {
         }
         at_rest(&pool);
         assert_eq!(pool.workers()[0].label, None);
+    });
+}
+
+/// `Pool`, `Group` and `Submitter` have the same options and verbs, in any order. What is submitted
+/// through a group's submitter is in the group, and has the options of the group, too.
+#[test]
+fn pools_groups_and_submitters_have_the_same_options() {
+    /// Calls, for each option, the type's own method and then another option's.
+    macro_rules! each_option {
+        ($it:expr, $at:expr) => {{
+            let at: Instant = $at;
+            [
+                $it.labeled("x").with_deadline_at(at),
+                $it.with_deadline_at(at).labeled("x"),
+                $it.with_deadline(LONG).with_deadline_at(at).labeled("x"),
+                $it.when_full(WhenFull::Block)
+                    .labeled("x")
+                    .with_deadline_at(at),
+                $it.run_limit(2 * LONG).labeled("x").with_deadline_at(at),
+                $it.min_remaining(ms(1)).with_deadline_at(at).labeled("x"),
+            ]
+        }};
+    }
+    timed(|| {
+        let pool = pool(1, 4);
+        let at = Instant::now() + LONG;
+        let group = pool.group();
+        let look = || (task::label(), task::deadline());
+        let (tell, told) = mpsc::channel();
+        let tells = || {
+            let tell = tell.clone();
+            move || tell.send(look()).unwrap()
+        };
+        let wanted = (Some("x"), Some(at));
+        let inside = each_option!(group, at);
+        let outside = each_option!(pool, at);
+        let first = pool.labeled("first");
+        let outside = outside.into_iter().chain(each_option!(first, at));
+        let on = inside.map(|on| (on, true)).into_iter();
+        let mut members = 0;
+        for (on, is_member) in on.chain(outside.map(|on| (on, false))) {
+            must_submit(on, tells());
+            assert_eq!(told.recv_timeout(LIMIT).unwrap(), wanted);
+            assert_eq!(on.do_with_deadline(look, Duration::MAX).unwrap(), wanted);
+            let handle = must_await(on.awaitable(), look);
+            assert_eq!(handle.join().unwrap(), wanted);
+            assert_eq!(value_of(on.awaitable().serve_async(look)), wanted);
+            members += 4 * usize::from(is_member);
+            assert!(format!("{on:?}").contains(&format!("in_group: {is_member}")));
+        }
+        group.wait();
+        assert_eq!((members, group.completed()), (24, members));
+        // The options of the submitter that made the group stay, unless they are set again.
+        let group = pool.labeled("old").with_deadline_at(at).group();
+        let old = group.do_with_deadline(look, Duration::MAX);
+        assert_eq!(old.unwrap(), (Some("old"), Some(at)));
+        let new = group.labeled("new").do_with_deadline(look, Duration::MAX);
+        assert_eq!(new.unwrap(), (Some("new"), Some(at)));
+        group.wait();
+        assert_eq!(group.completed(), 2);
+        at_rest(&pool);
+    });
+}
+
+/// A group or scope that a group's submitter makes takes the place of that group: its tasks have
+/// the options, and are not members of the first group.
+#[test]
+fn a_task_is_a_member_of_one_group() {
+    timed(|| {
+        let pool = pool(1, 4);
+        let none = pool.labeled("of none").limited_group(0);
+        let on = none.when_full(WhenFull::Refuse);
+        assert_eq!(reason(on.serve(|| ())), "group_full");
+        let (group, limited) = (on.group(), on.limited_group(1));
+        for group in [&group, &limited] {
+            let label = group.do_with_deadline(task::label, LONG).unwrap();
+            assert_eq!((label, group.completed()), (Some("of none"), 1));
+        }
+        let mut label = None;
+        on.scope(|s| s.serve(|| label = task::label()).expect("room"));
+        assert_eq!(label, Some("of none"));
+        none.cancel();
+        assert_eq!(reason(on.serve(|| ())), "cancelled");
+        assert_eq!(group.do_with_deadline(|| 1, LONG).unwrap(), 1);
+        on.scope(|s| s.serve(|| label = None).expect("a scope of its own"));
+        assert_eq!((none.completed(), none.discarded()), (0, 0));
+        at_rest(&pool);
     });
 }
 
@@ -305,4 +392,30 @@ fn law18_a_task_with_too_little_time_left_is_not_started() {
         assert_eq!((group.discarded(), ran.get()), (1, 1));
         assert_stats!(at_rest(&pool), expired: 2, completed: 2);
     });
+}
+
+/// A task that is late by the time that a shutdown discards it counts as expired. So does one that
+/// its group cancels.
+#[test]
+fn law17_a_late_task_that_is_discarded_counts_as_expired() {
+    timed_each(
+        [None, Some(Shutdown::Discard), Some(Shutdown::Cancel)],
+        |mode| {
+            let (pool, gate) = held(3);
+            let ledger = Ledger::new(3);
+            let [soon, later] = [ms(1), LONG].map(|d| pool.with_deadline(d).group());
+            must_serve_in(&soon, ledger.task(0));
+            must_serve_in(&later, ledger.task(1));
+            must_serve_in(&soon, ledger.task(2));
+            thread::sleep(ms(20));
+            match mode {
+                Some(mode) => drop(pool.shutdown(mode, Duration::ZERO)),
+                None => [soon, later].iter().for_each(Group::cancel),
+            }
+            assert_stats!(pool.stats(), expired: 2, discarded: 1, queued: 0);
+            gate.open();
+            ledger.assert_none_ran();
+            at_rest(&pool);
+        },
+    );
 }

@@ -96,6 +96,8 @@ fn assert_groups_refuse(groups: &[Group]) {
     for group in groups {
         is_forked(group.serve(|| ()));
         is_forked(group.awaitable().serve(|| ()));
+        is_forked(group.labeled("child").serve(|| ()));
+        is_forked::<(), _>(Err(refused(group.do_with_deadline(|| (), LONG))));
     }
 }
 

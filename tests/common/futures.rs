@@ -92,6 +92,20 @@ pub fn counted() -> (Arc<Count>, Waker) {
     (Arc::clone(&count), Waker::from(count))
 }
 
+/// A waker that calls its closure.
+struct Calls<F>(F);
+
+impl<F: Fn() + Send + Sync + 'static> Wake for Calls<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+/// Returns a waker that calls `f`.
+pub fn calling(f: impl Fn() + Send + Sync + 'static) -> Waker {
+    Waker::from(Arc::new(Calls(f)))
+}
+
 /// Wakers that panic in their clone, wake or drop. The bits of their data pointer say in which.
 pub struct Bad;
 

@@ -28,6 +28,11 @@ impl Ledger {
         Self(Arc::new((0..tasks).map(|_| Line::default()).collect()))
     }
 
+    /// Returns the number of tasks.
+    pub fn tasks(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn entry(&self, id: usize) -> Entry {
         Entry {
             id,
