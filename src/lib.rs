@@ -10,42 +10,63 @@
 //! block](docs::async_code#what-may-block).
 //!
 //! ```
-//! use lazypool::{Pool, Refused};
+//! use lazypool::Pool;
 //! use std::time::Duration;
 //!
-//! let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
-//! pool.serve(|| println!("on a worker"))?;
-//! pool.serve(|| println!("on a worker; on this thread if the pool is full")).or_else(Refused::caller_runs)?;
-//! let answer = pool.do_with_deadline(|| 6 * 7, Duration::from_secs(1))?;
-//! assert_eq!(answer, 42);
+//! let pool = Pool::builder()
+//!     .max_workers(4)
+//!     .queue_capacity(64)
+//!     .build()?;
+//!
+//! pool.serve(|| println!("hello"))?;
+//!
+//! // Full? The closure comes back.
+//! let next = pool.serve(|| ());
+//! if let Err(refused) = next {
+//!     println!("503: {refused}");
+//! }
+//!
+//! let n = pool.do_with_deadline(
+//!     || 6 * 7,
+//!     Duration::from_secs(1),
+//! )?;
+//! assert_eq!(n, 42);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A pool has **no queue** unless [`Builder::queue_capacity`] gives it one, and four workers per
+//! core unless [`Builder::max_workers`] says otherwise. Share it in an [`Arc`](std::sync::Arc).
 //!
 //! # Where to look
 //!
 //! | question | answer |
 //! |---|---|
-//! | What does a refusal mean? What happens to a task that hangs? | [`docs::outcomes`] |
-//! | How many workers, how long a queue? What to do when it is full? | [`docs::sizing`] |
-//! | When is one process not enough? | [`docs::beyond_one_machine`] |
-//! | Which metrics to watch? | [`docs::monitoring`] |
-//! | How do I test code that uses a pool? | [`docs::testing`] |
-//! | How do I get priorities, tasks in order, periodic work, retries? | [`docs::recipes`] |
-//! | What can I rely on, and what not? | [`docs::guarantees`] |
-//! | How does async code await a task? | [`docs::async_code`] |
-//! | How does async code wait for space? | [`Awaitable::serve_async`]: [three lines](docs::async_code#waiting-for-space) |
-//! | How does each tenant get a share? | [`Pool::limited_group`]: [an example](docs::recipes#a-share-for-each-tenant) |
-//! | What replaces a call of another pool? | [`docs::migration`] |
-//! | How fast is it? | [`docs::measurements`] |
-//! | What is lock-free, and why is no task lost? | [`docs::protocol`] |
-//! | How do I name tasks, or give each a policy or a deadline? | [`Submitter`] |
+//! | What does a refusal mean? What happens to a task that hangs? | [`outcomes`](docs::outcomes) |
+//! | How many workers, how long a queue? What to do when it is full? | [`sizing`](docs::sizing) |
+//! | How does async code await a task? | [`async_code`](docs::async_code) |
+//! | How does async code wait for space? | [`serve_async`](Awaitable::serve_async): [three lines](docs::async_code#waiting-for-space) |
 //! | How do I get the value of a task, in async code or later? | [`Handle`] |
+//! | How do I name tasks, or give each a policy or a deadline? | [`Submitter`] |
 //! | How do I wait for many tasks, or cancel them? | [`Group`] |
+//! | How does each tenant get a share? | [`limited_group`](Pool::limited_group): [an example](docs::recipes#a-share-for-each-tenant), [fairness](docs::sizing#fairness-between-groups) |
+//! | How do I end a pool? What does its drop wait for? | [`shutdown`](Pool::shutdown), [drop](Pool#dropping-a-pool) |
+//! | Which metrics to watch, what to alert on? | [`monitoring`](docs::monitoring) |
+//! | How do I test code that uses a pool? | [`testing`](docs::testing) |
+//! | How do I get priorities, tasks in order, periodic work, retries? | [`recipes`](docs::recipes) |
 //! | How do I get results as the tasks end? | [an example](docs::recipes#results-in-the-order-of-completion) |
-//! | How do tasks borrow? | [`Pool::scope`] |
-//! | How does each worker get a connection or a buffer of its own? | [`task::slot`], [`Builder`](Builder#hooks) |
-//! | How do I set affinity, niceness or signals of the threads? | [`Builder::on_worker_start`]: [an example](docs::recipes#attributes-of-threads) |
-//! | How do I end a pool? | [`Pool::shutdown`] |
+//! | How do tasks borrow? | [`scope`](Pool::scope) |
+//! | What replaces a call of another pool? | [`migration`](docs::migration) |
+//! | How does each worker get a connection or a buffer of its own? | [`task::slot`], [hooks](Builder#hooks) |
+//! | How do I set affinity, niceness or signals of the threads? | [`on_worker_start`](Builder::on_worker_start): [an example](docs::recipes#attributes-of-threads) |
+//! | What can I rely on, and what not? | [`guarantees`](docs::guarantees) |
+//! | How fast is it? | [`measurements`](docs::measurements) |
+//! | When is one process not enough? | [`beyond_one_machine`](docs::beyond_one_machine) |
+//! | What is lock-free, and why is no task lost? | [`protocol`](docs::protocol) |
+//!
+//! # What a pool is made of
+//!
+#![doc = include_str!("docs/figures/pool.md")]
+//! ![Submissions, the lines of those that wait, slots with their mailboxes, the two rings, the queue][pool-figure]
 //!
 //! # Features
 //!
@@ -83,8 +104,6 @@ mod engine;
 mod error;
 mod group;
 mod handle;
-#[cfg(feature = "metrics")]
-mod metrics;
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 #[doc(hidden)]
 pub mod model;
@@ -98,6 +117,10 @@ mod submitter;
 mod sync;
 pub mod task;
 mod work;
+
+// After `pool` and `submitter`: rustdoc shows the methods of `Pool` in the order of their modules.
+#[cfg(feature = "metrics")]
+mod metrics;
 
 pub use builder::Builder;
 pub use error::{

@@ -25,10 +25,10 @@ impl Pool {
     /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
     /// | `lazypool_submitters_waiting` | gauge | submissions that wait for space: threads ([`WhenFull::Block`](crate::WhenFull::Block)) and futures ([`serve_async`](crate::Awaitable::serve_async)) |
     /// | `lazypool_longest_running_seconds`, `lazypool_oldest_queued_seconds` | gauge | [ages](crate::Builder::track_ages), if they are tracked; 0 if there is no such task |
-    /// | `lazypool_tasks_accepted_total` | counter | tasks taken |
-    /// | `lazypool_tasks_refused_total` | counter | submissions not taken, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `on_worker`, `forked`, `expired` (while waiting for space), `group_full` |
-    /// | `lazypool_tasks_completed_total`, `..._panicked_total`, `..._expired_total`, `..._discarded_total` | counter | how accepted tasks ended |
-    /// | `lazypool_tasks_timed_out_total` | counter | callers that left a running task; tasks that ended past a deadline of their own |
+    /// | `lazypool_tasks_accepted_total` | counter | accepted tasks |
+    /// | `lazypool_tasks_refused_total` | counter | refused submissions, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `on_worker`, `forked`, `expired` (while waiting for space), `group_full` |
+    /// | `lazypool_tasks_completed_total`, `..._panicked_total`, `..._expired_total`, `..._discarded_total` | counter | how accepted tasks ended. Discarded tasks were cancelled before they started; in async code mostly because clients hung up, and their handles were dropped |
+    /// | `lazypool_tasks_timed_out_total` | counter | tasks that were still running at their deadline. Those of `do_with_deadline` count when the caller leaves, the others when they end: a hung task with a handle is in `lazypool_workers_abandoned`, and not in here |
     /// | `lazypool_workers_spawned_total`, `lazypool_workers_retired_total` | counter | workers started, and ended |
     /// | `lazypool_spawn_failures_total` | counter | threads that the OS could not create |
     /// | `lazypool_hook_panics_total` | counter | panics of hooks, recorders and subscribers |
@@ -95,7 +95,7 @@ fn publish(pool: &str, stats: &Stats, limit: usize, tracks_ages: bool) {
         counter!(target: "lazypool", name, "pool" => pool.clone()).absolute(value);
     }
     let name = "lazypool_tasks_refused_total";
-    describe_counter!(name, Unit::Count, "Submissions not taken");
+    describe_counter!(name, Unit::Count, "Refused submissions");
     for (reason, value) in stats.refusals.by_reason() {
         counter!(target: "lazypool", name, "pool" => pool.clone(), "reason" => reason)
             .absolute(value);
@@ -112,18 +112,18 @@ fn gauges(stats: &Stats, limit: usize) -> [(&'static str, &'static str, usize); 
     [
         ("lazypool_workers", "Workers that exist", stats.workers),
         ("lazypool_workers_idle", "Workers in service without a task", stats.idle),
-        ("lazypool_workers_busy", "Workers with a task, those whose caller left included", stats.running),
-        ("lazypool_workers_abandoned", "Workers with a task whose result is no longer wanted", stats.abandoned),
-        ("lazypool_workers_limit", "Workers that there may be now", limit),
+        ("lazypool_workers_busy", "Workers with a task, abandoned ones included", stats.running),
+        ("lazypool_workers_abandoned", "Workers whose task nobody waits for: if this stays above 0, a task hangs", stats.abandoned),
+        ("lazypool_workers_limit", "Current limit on workers", limit),
         ("lazypool_tasks_queued", "Tasks that wait for a worker", stats.queued),
-        ("lazypool_submitters_waiting", "Submitters that wait for space", stats.waiting),
+        ("lazypool_submitters_waiting", "Submissions that wait for space", stats.waiting),
     ]
 }
 
 #[rustfmt::skip]
 fn ages(stats: &Stats) -> [(&'static str, &'static str, Option<Duration>); 2] {
     [
-        ("lazypool_longest_running_seconds", "Age of the task that runs for longest", stats.longest_running),
+        ("lazypool_longest_running_seconds", "Age of the task that has been running for longest", stats.longest_running),
         ("lazypool_oldest_queued_seconds", "Age of the oldest queued task", stats.oldest_queued),
     ]
 }
@@ -132,13 +132,15 @@ fn ages(stats: &Stats) -> [(&'static str, &'static str, Option<Duration>); 2] {
 #[rustfmt::skip]
 fn counters(stats: &Stats) -> [(&'static str, &'static str, u64); 10] {
     [
-        ("lazypool_tasks_accepted_total", "Tasks taken", stats.accepted),
+        ("lazypool_tasks_accepted_total", "Accepted tasks", stats.accepted),
         ("lazypool_tasks_completed_total", "Tasks that returned", stats.completed),
         ("lazypool_tasks_panicked_total", "Tasks that panicked", stats.panicked),
-        ("lazypool_tasks_expired_total", "Tasks whose deadline passed before they started", stats.expired),
+        ("lazypool_tasks_expired_total", "Tasks not started, because their deadline was too near or had passed", stats.expired),
         ("lazypool_tasks_timed_out_total",
-            "Tasks that ran past their deadline: callers that left, and tasks of their own", stats.timed_out),
-        ("lazypool_tasks_discarded_total", "Tasks that a shutdown or a cancelled group took back", stats.discarded),
+            "Tasks still running at their deadline: of do_with_deadline when the caller leaves, others when they end", stats.timed_out),
+        ("lazypool_tasks_discarded_total",
+            "Tasks cancelled before their start and their deadline: handle dropped or cancelled, group cancelled, shutdown",
+            stats.discarded),
         ("lazypool_workers_spawned_total", "Workers started", stats.spawned),
         ("lazypool_workers_retired_total", "Workers ended", stats.retired),
         ("lazypool_spawn_failures_total", "Threads that the OS could not start", stats.spawn_failures),
