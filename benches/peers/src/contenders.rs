@@ -4,7 +4,7 @@ use crate::instructions;
 use crate::workloads::{self, Workload};
 use crossbeam_channel::bounded;
 use lazypool::{Pool, WhenFull};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -26,6 +26,37 @@ pub(crate) trait Contender: Send + Sync + Sized + 'static {
     /// Submits a task if there is room at once. Returns `false` if it is refused.
     fn try_execute(&self, _: impl FnOnce() + Send + 'static) -> bool {
         unreachable!("only asked of a BOUNDED contender")
+    }
+
+    /// Submits a task if there is room at once, to a pool whose submissions wait. Returns `false`
+    /// if it is refused.
+    fn at_once(&self, f: impl FnOnce() + Send + 'static) -> bool {
+        self.try_execute(f)
+    }
+
+    /// Submits `n` tasks and cancels them. In a pool that cannot cancel tasks, each of them looks
+    /// at a flag first.
+    fn cancel_queued(&self, n: usize) {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        for _ in 0..n {
+            let cancelled = Arc::clone(&cancelled);
+            self.execute(move || assert!(cancelled.load(Ordering::Relaxed), "it runs"));
+        }
+        cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Looks at the pool's workers. Does nothing in a pool that does not show them.
+    fn look(&self) {
+        std::hint::spin_loop();
+    }
+
+    /// Makes a call with a label, in a pool that has labels.
+    fn labeled_call(
+        &self,
+        f: impl FnOnce() -> u64 + Send + 'static,
+        limit: Duration,
+    ) -> Option<u64> {
+        self.call(f, limit)
     }
 
     /// Runs `f` on a worker and waits for its value, at most for `limit`. A pool without such a
@@ -162,6 +193,31 @@ impl<const WAY: usize> Contender for Lazypool<WAY> {
             5 => self.0.min_remaining(TAKES).do_with_deadline(f, limit).ok(),
             _ => self.0.do_with_deadline(f, limit).ok(),
         }
+    }
+
+    fn at_once(&self, f: impl FnOnce() + Send + 'static) -> bool {
+        self.0.when_full(WhenFull::Refuse).serve(f).is_ok()
+    }
+
+    fn cancel_queued(&self, n: usize) {
+        let group = self.0.group();
+        for _ in 0..n {
+            assert!(group.serve(|| panic!("it runs")).is_ok(), "there is room");
+        }
+        group.cancel();
+    }
+
+    fn look(&self) {
+        drop(std::hint::black_box(self.0.workers()));
+    }
+
+    fn labeled_call(
+        &self,
+        f: impl FnOnce() -> u64 + Send + 'static,
+        limit: Duration,
+    ) -> Option<u64> {
+        let on = self.0.labeled("late");
+        on.do_with_deadline(f, limit).ok()
     }
 
     fn batch(&self, n: usize, f: fn(usize)) {

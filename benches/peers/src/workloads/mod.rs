@@ -1,6 +1,7 @@
 //! The workloads, as each contender runs them.
 
 mod calls;
+mod late;
 mod overload;
 mod tasks;
 
@@ -52,6 +53,8 @@ const TASK: &[&str] = &["ns/task"];
 const CALL: &[&str] = &["ns/call", "cpu, ns/call"];
 const APART: &[&str] = &["p50, us", "p99, us", "cpu, us/call"];
 const BURST: &[&str] = &["p50, us", "p95, us"];
+const LATE: &[&str] = &["p50, us", "p99.9, us"];
+const WORST: &[&str] = &["p50, us", "worst, us"];
 const REFUSAL: &[&str] = &["ns/refusal"];
 
 /// Returns all workloads, in the order in which they run.
@@ -89,6 +92,13 @@ pub(crate) fn all<C: Contender>() -> Vec<Workload> {
     all.push(workload("group/1024", TASK, queued, tasks::group::<C>));
     let refuses = each && C::BOUNDED;
     all.push(workload("refusal", REFUSAL, refuses, tasks::refusal::<C>));
+    let admits = queued && C::BOUNDED;
+    all.push(workload("late/refuse", LATE, admits, late::refuse::<C>));
+    // The submissions of this pool wait for room, whatever it is built with.
+    let admits = queued && C::NAME != "parkring pool";
+    let cancelled = late::cancelled::<C>;
+    all.push(workload("late/cancelled", WORST, admits, cancelled));
+    all.push(workload("late/watched", LATE, each, late::watched::<C>));
     let admits = queued || C::NAME == GUARDED;
     let name = format!("overload/{QUEUE}");
     all.push(workload(
