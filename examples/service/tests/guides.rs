@@ -1,10 +1,5 @@
 //! The guides show examples of this package. Their code must be the code that compiles here.
 
-use lazypool::Pool;
-use metrics_exporter_prometheus::PrometheusBuilder;
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
-
 const ASYNC: &str = include_str!("../../../src/docs/async_code.md");
 const MONITORING: &str = include_str!("../../../src/docs/monitoring.md");
 
@@ -49,36 +44,37 @@ fn what_the_guides_do_not_test_themselves_is_tested_here() {
     }
 }
 
-/// `dashboard.json` asks for each metric on the page of a pool that has done some work, and for no
-/// other.
+/// Beside each figure of the docs lies the same figure in a URL: see `benches/peers/src/bin/figures.rs`.
 #[test]
-fn the_dashboard_asks_for_what_a_pool_tells() {
-    let exporter = PrometheusBuilder::new().install_recorder();
-    let exporter = exporter.expect("the only one of this process");
-    let pool = Pool::builder().max_workers(1).track_ages(true).build();
-    let pool = pool.expect("a pool");
-    pool.labeled("mail").serve(|| ()).expect("it is idle");
-    // The worker records the task a moment after it has run.
-    let start = Instant::now();
-    let page = loop {
-        pool.publish_metrics();
-        let page = exporter.render();
-        if page.contains("lazypool_task_duration_seconds") {
-            break page;
+fn each_figure_is_the_one_of_its_file() {
+    for (name, figure, reference) in [
+        (
+            "dashboard",
+            include_str!("../../../src/docs/figures/dashboard.svg"),
+            include_str!("../../../src/docs/figures/dashboard.md"),
+        ),
+        (
+            "goodput",
+            include_str!("../../../src/docs/figures/goodput.svg"),
+            include_str!("../../../src/docs/figures/goodput.md"),
+        ),
+        (
+            "pool",
+            include_str!("../../../src/docs/figures/pool.svg"),
+            include_str!("../../../src/docs/figures/pool.md"),
+        ),
+    ] {
+        let url = reference.strip_prefix(&format!("[{name}-figure]: <data:image/svg+xml,"));
+        let url = url.and_then(|url| url.strip_suffix(">\n"));
+        let mut parts = url.expect("a definition").split('%');
+        let mut shown = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (code, rest) = part.split_at(2);
+            let code = u32::from_str_radix(code, 16).ok().and_then(char::from_u32);
+            shown.push(code.expect("a character"));
+            shown += rest;
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "{page}");
-    };
-    let told: BTreeSet<_> = page
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| Some(line.split_once('{')?.0))
-        .collect();
-    // In the dashboard, each word that begins with `lazypool_` is the name of a metric.
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let words = include_str!("../dashboard.json").split(|c| !is_word(c));
-    let asked: BTreeSet<_> = words.filter(|w| w.starts_with("lazypool_")).collect();
-    assert_eq!(asked, told);
-    for label in ["pool", "label", "reason"] {
-        assert!(page.contains(&format!("{label}=\"")), "{page}");
+        let file = figure.trim_end().replace('\n', " ");
+        assert!(shown == file, "run `figures` again for {name}");
     }
 }
