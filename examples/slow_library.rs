@@ -39,7 +39,7 @@ const DEADLINE: Duration = Duration::from_millis(200);
 /// Far more time than a healthy call takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn look_up(pool: &Pool, name: &'static str, wait: Duration) -> Result<usize, DeadlineError<()>> {
+fn look_up(pool: &Pool, name: &'static str, wait: Duration) -> Result<usize, DeadlineError> {
     pool.labeled(name)
         .do_with_deadline(move || library::look_up(name), wait)
         .map_err(DeadlineError::without_closure)

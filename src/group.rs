@@ -447,7 +447,7 @@ impl Group {
 /// A guard that cancels its group when it is dropped; [`Group::drop_guard`] returns one.
 ///
 /// ```
-/// fn import(pool: &lazypool::Pool, files: &[&'static str]) -> Result<(), lazypool::Refused<()>> {
+/// fn import(pool: &lazypool::Pool, files: &[&'static str]) -> Result<(), lazypool::Refused> {
 ///     let group = pool.group();
 ///     let guard = group.drop_guard(); // if one file is refused, all others are cancelled
 ///     for &file in files {

@@ -38,7 +38,7 @@ assert_impl_all!(LimitError: Debug, Clone, PartialEq, Eq, Display, Error, Send, 
 assert_impl_all!(Refusal: Debug, Display, Error, Send, Sync);
 assert_impl_all!(Panic: Debug, Display, Send, Sync);
 assert_impl_all!(Unfinished: Debug, Display, Error, Send, Sync);
-assert_impl_all!(ShutdownReport: Debug, Clone, PartialEq, Send, Sync);
+assert_impl_all!(ShutdownReport: Debug, Display, Clone, PartialEq, Send, Sync);
 assert_impl_all!(Stats: Debug, Display, Clone, Copy, Default, PartialEq, Eq, Send, Sync);
 assert_impl_all!(WorkerSnapshot: Debug, Clone, PartialEq, Send, Sync);
 assert_impl_all!(TaskPanic<'static>: Debug);
@@ -54,6 +54,51 @@ assert_not_impl_any!(Unrun<Rc<()>>: Send);
 assert_impl_all!(DeadlineError<Rc<()>>: Sync, Debug, Display, Error);
 assert_impl_all!(DeadlineError<Cell<u8>>: Send, Sync);
 assert_not_impl_any!(DeadlineError<Rc<()>>: Send);
+
+/// An error of a user's own, which holds the pool's errors without their closures.
+#[derive(Debug)]
+enum OwnError {
+    Refused(Refused),
+    Call(DeadlineError),
+}
+
+impl<F> From<Refused<F>> for OwnError {
+    fn from(refused: Refused<F>) -> Self {
+        Self::Refused(refused.without_closure())
+    }
+}
+
+impl<F> From<DeadlineError<F>> for OwnError {
+    fn from(error: DeadlineError<F>) -> Self {
+        Self::Call(error.without_closure())
+    }
+}
+
+assert_impl_all!(OwnError: Send, Sync);
+
+/// The errors fit into an enum of a user's own, and `?` converts them for every closure.
+#[test]
+fn errors_fit_into_an_enum_of_a_users_own() {
+    fn served(pool: &Pool) -> Result<(), OwnError> {
+        let (local, sync) = (String::from("captured"), Cell::new(1));
+        Ok(pool.serve(move || drop((local, sync)))?)
+    }
+    fn called(pool: &Pool) -> Result<u8, OwnError> {
+        let sync = Cell::new(1);
+        Ok(pool
+            .limited_group(0)
+            .do_with_deadline(move || sync.get(), LONG)?)
+    }
+    timed(|| {
+        let pool = pool(1, 0);
+        assert!(matches!(
+            called(&pool),
+            Err(OwnError::Call(DeadlineError::Refused(refused))) if refused.is_retryable()
+        ));
+        pool.shutdown(Shutdown::Drain, LIMIT);
+        assert!(matches!(served(&pool), Err(OwnError::Refused(refused)) if refused.is_closed()));
+    });
+}
 
 /// `build` refuses invalid settings, and its error names the setting.
 #[test]

@@ -15,7 +15,9 @@ use super::unrun::Unrun;
 ///
 /// `DeadlineError<F>` is `Send` if `F` is, and `Sync` for every `F`. The operator `?` therefore
 /// converts it into a `Box<dyn Error + Send + Sync>` for any closure that a pool could have taken.
-/// [`without_closure`](Self::without_closure) drops the closure and keeps the rest.
+/// [`without_closure`](Self::without_closure) drops the closure and keeps the rest. It returns a
+/// `DeadlineError<()>`, for which you can write `DeadlineError`, for instance in [an error enum of
+/// your own](crate::docs::outcomes#an-error-enum-of-your-own).
 ///
 /// # Examples
 ///
@@ -34,7 +36,8 @@ use super::unrun::Unrun;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub enum DeadlineError<F = ()> {
-    /// The pool did not take the task, or a shutdown handed it back before it started.
+    /// The pool did not take the task, or a shutdown or the cancellation of its group handed it back
+    /// before it started.
     Refused(Refused<F>),
     /// No worker started the closure by the deadline, or early enough for
     /// [`min_remaining`](crate::Submitter::min_remaining). The closure never ran.
@@ -88,7 +91,7 @@ impl<F> DeadlineError<F> {
     /// use lazypool::{DeadlineError, Pool};
     /// use std::time::Duration;
     ///
-    /// fn length(pool: &Pool, text: String) -> Result<usize, DeadlineError<()>> {
+    /// fn length(pool: &Pool, text: String) -> Result<usize, DeadlineError> {
     ///     pool.do_with_deadline(move || text.len(), Duration::from_secs(60))
     ///         .map_err(DeadlineError::without_closure)
     /// }

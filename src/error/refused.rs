@@ -16,7 +16,8 @@ use super::refusal::Refusal;
 /// `Refused<F>` is `Send` if `F` is, and `Sync` for every `F`, because it never lends its closure
 /// by reference. The operator `?` therefore converts it into a `Box<dyn Error + Send + Sync>` for
 /// any closure that a pool could have taken. [`without_closure`](Self::without_closure) drops the
-/// closure and keeps the reason.
+/// closure and keeps the reason. It returns a `Refused<()>`, for which you can write `Refused`, for
+/// instance in [an error enum of your own](crate::docs::outcomes#an-error-enum-of-your-own).
 ///
 /// # Examples
 ///
@@ -277,7 +278,7 @@ impl<F> Refused<F> {
     /// ```
     /// use lazypool::{Pool, Refused};
     ///
-    /// fn greet(pool: &Pool, name: String) -> Result<(), Refused<()>> {
+    /// fn greet(pool: &Pool, name: String) -> Result<(), Refused> {
     ///     pool.serve(move || println!("hello {name}"))
     ///         .map_err(Refused::without_closure)
     /// }
