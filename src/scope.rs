@@ -224,7 +224,9 @@ impl<'scope> Scope<'scope, '_> {
     /// reason, runs the closure at once on the calling thread.
     ///
     /// A closure that runs here is not a task of the pool: see
-    /// [`Refused::run_anyway`](crate::Refused::run_anyway). A task that was accepted, but that no
+    /// [`Refused::run_anyway`](crate::Refused::run_anyway). If it serves further tasks in the same
+    /// way, these may run inside it, so a long chain of such tasks [overflows the
+    /// stack](crate::docs::recipes#tasks-that-submit-tasks). A task that was accepted, but that no
     /// worker has started by the scope's [deadline](crate::Submitter::with_deadline), is dropped
     /// and does not run.
     ///

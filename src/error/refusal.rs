@@ -71,8 +71,9 @@ pub enum Refusal {
     /// polled there. The tasks of [`do_with_deadline`](crate::Pool::do_with_deadline) and
     /// [`Scope::serve`](crate::Scope::serve) are also not queued there. Their caller is the worker,
     /// which waits for them, and a queued task might need that same worker. Run the closure on the
-    /// worker with [`Refused::caller_runs`](crate::Refused::caller_runs), or use a second pool for
-    /// nested work.
+    /// worker with [`Refused::caller_runs`](crate::Refused::caller_runs) if it submits no further
+    /// tasks; if it does, [use a loop](crate::docs::recipes#tasks-that-submit-tasks). Or use a second
+    /// pool for nested work.
     OnWorker,
     /// This process was made by `fork`, and the pool belongs to its parent.
     ///

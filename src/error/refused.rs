@@ -176,6 +176,15 @@ impl<F> Refused<F> {
     ///
     /// A closure that runs here is not a task of the pool: see [`run_anyway`](Self::run_anyway).
     ///
+    /// **This call nests.** If the closure submits a task in the same way and the pool is still
+    /// full, that task runs inside this one. If each task submits its successor, the calls nest as
+    /// deep as the chain is long, and some thousands of them overflow the stack, which aborts the
+    /// process. So use this method for closures that submit nothing. In a task that submits further
+    /// tasks, keep what is refused in a list and go on in a loop, which [cannot
+    /// nest](crate::docs::recipes#tasks-that-submit-tasks).
+    ///
+    /// **This call takes as long as the closure.** Do not use it on a thread of an async runtime.
+    ///
     /// # Errors
     ///
     /// Returns the refusal itself, which still holds the closure, if the pool is shut down, the
@@ -229,8 +238,8 @@ impl<F> Refused<F> {
     /// Runs the closure on the calling thread, whatever the reason of the refusal, and returns its
     /// value.
     ///
-    /// Use it for work that has to be done in any case, such as releasing something. For
-    /// back-pressure use [`caller_runs`](Self::caller_runs): this method also runs a closure that
+    /// Use it for work that has to be done in any case, such as releasing something. It nests as
+    /// [`caller_runs`](Self::caller_runs) does, and takes as long as the closure. For back-pressure use [`caller_runs`](Self::caller_runs): this method also runs a closure that
     /// was refused after a shutdown or a cancel. A shutdown that is meant to stop a producer then
     /// makes the producer do all the work itself, and the tasks of a cancelled group run after all.
     ///
