@@ -88,7 +88,7 @@
 // | `error`, `stats` | public values |
 // | `work` | tasks with their types erased, their context, hooks and observers |
 // | `engine` | how the pool works, one topic in each file; **the protocol page** |
-// | `pool`, `builder`, `group`, `handle`, `scope`, `settings`, `submitter`, `task` | the other public items |
+// | `pool`, `builder`, `group`, `handle`, `scope`, `settings`, `submitter`, `task`, `testing` | the other public items |
 // | `metrics` | the metrics of a pool, for the recorder of the `metrics` facade |
 // | `docs` | guides: text only |
 // | `model` | the parts that the models in `loom-tests` and the scenarios in `shuttle-tests` use |
@@ -116,6 +116,8 @@ mod stats;
 mod submitter;
 mod sync;
 pub mod task;
+#[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
+pub mod testing;
 mod work;
 
 // After `pool` and `submitter`: rustdoc shows the methods of `Pool` in the order of their modules.
