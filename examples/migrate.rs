@@ -137,7 +137,7 @@ fn from_spawn_blocking(pool: &Pool) -> Outcome<usize> {
     }
     Ok(total)
 }
-// examples/service/examples/minimal.rs does this in async code, and handles a timeout, a panic and
+// examples/service/examples/minimal does this in async code, and handles a timeout, a panic and
 // a shutdown.
 
 fn main() -> Outcome<()> {

@@ -9,9 +9,8 @@
 //! them with `alerts.yml`, and import `dashboard.json` into Grafana. With the name of a file as the
 //! second argument it also saves some metrics of each second there, for the guide's figure.
 
-#[allow(dead_code)] // its server
-#[path = "minimal.rs"]
-mod minimal;
+#[path = "minimal/offload.rs"]
+mod offload;
 
 use axum::{routing::get, Router};
 use lazypool::{DeadlineError, Pool, Shutdown, Stats};
@@ -94,7 +93,10 @@ async fn load(service: Service, pool: Arc<Pool>, healthy: Duration) {
                 called.map_err(DeadlineError::without_closure)
             }));
         } else {
-            tokio::spawn(async move { minimal::offload(&pool, DEADLINE, TAKES, work).await });
+            tokio::spawn(async move {
+                let requests = pool.labeled("request").min_remaining(TAKES);
+                offload::offload(requests, DEADLINE, work).await
+            });
         }
         next += Duration::from_secs(1) / now.per_second;
         sleep_until(next).await;

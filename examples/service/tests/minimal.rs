@@ -2,7 +2,7 @@
 //! stated time even if clients are slow and tasks hang. `offload.rs` tests its function `offload`.
 
 #[allow(dead_code)] // its `main`
-#[path = "../examples/minimal.rs"]
+#[path = "../examples/minimal/main.rs"]
 mod minimal;
 
 mod client;

@@ -2,12 +2,11 @@
 //! overload. It is in the file that the guide shows; `guides.rs` compares the two. Also tests the
 //! guide's excerpt that waits for space.
 
-#[allow(dead_code)] // its `main` and its server
-#[path = "../examples/minimal.rs"]
-mod minimal;
+#[path = "../examples/minimal/offload.rs"]
+mod offload;
 
-use lazypool::{task, Pool, Shutdown};
-use minimal::Failed;
+use lazypool::{task, Pool, Shutdown, Submitter, WhenFull};
+use offload::{offload, Failed};
 use std::error::Error;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,19 +23,15 @@ fn pool(queue: usize) -> Arc<Pool> {
     Arc::new(builder.build().expect("pool"))
 }
 
-/// Calls the guide's `offload` for work that takes an unknown time: it needs no time left to start.
-async fn offload<T: Send + 'static>(
-    pool: &Pool,
-    deadline: Duration,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Failed> {
-    minimal::offload(pool, deadline, Duration::ZERO, work).await
+/// Returns a submitter without any effect.
+fn on(pool: &Pool) -> Submitter<'_> {
+    pool.when_full(WhenFull::Refuse)
 }
 
 /// Offloads work in a task of the runtime.
 fn spawn(pool: &Arc<Pool>, work: impl FnOnce() + Send + 'static) -> JoinHandle<Result<(), Failed>> {
     let pool = Arc::clone(pool);
-    tokio::spawn(async move { offload(&pool, LONG, work).await })
+    tokio::spawn(async move { offload(on(&pool), LONG, work).await })
 }
 
 async fn until(what: &str, cond: impl Fn() -> bool) {
@@ -57,8 +52,9 @@ fn patient() {
 #[tokio::test]
 async fn a_value() {
     let pool = pool(0);
-    let label = offload(&pool, LONG, || (task::label(), task::deadline().is_some())).await;
-    assert_eq!(label, Ok((Some("offload"), true)));
+    let seen = || (task::label(), task::deadline().is_some());
+    let seen = offload(pool.labeled("sum"), LONG, seen).await;
+    assert_eq!(seen, Ok((Some("sum"), true)));
 }
 
 /// Finding 1 of the trial by new users: after three clients had left, one task ran and two waited.
@@ -102,14 +98,15 @@ async fn time_out() {
     let never = Arc::new(AtomicBool::new(false));
     let ran = Arc::clone(&never);
     let (running, queued) = tokio::join!(
-        offload(&pool, deadline, move || {
+        offload(on(&pool), deadline, move || {
             assert!(task::deadline().is_some());
             deaf.recv().expect("until it is told");
         }),
-        offload(&pool, deadline, move || ran.store(true, Ordering::SeqCst)),
+        offload(on(&pool), deadline, move || ran
+            .store(true, Ordering::SeqCst)),
     );
-    assert_eq!(running, Err(Failed::Late));
-    assert_eq!(queued, Err(Failed::Late));
+    assert_eq!(running, Err(Failed::TimedOut));
+    assert_eq!(queued, Err(Failed::Expired), "it never ran");
     let stats = pool.stats();
     assert_eq!((stats.abandoned, stats.running), (1, 1), "{stats:?}");
     hear.send(()).expect("it waits");
@@ -128,8 +125,8 @@ async fn too_late_to_start() {
     let ran = Arc::clone(&never);
     let work = move || ran.store(true, Ordering::SeqCst);
     let start = Instant::now();
-    let late = minimal::offload(&pool, LONG, 2 * LONG, work).await;
-    assert_eq!(late, Err(Failed::Late));
+    let late = offload(pool.min_remaining(2 * LONG), LONG, work).await;
+    assert_eq!(late, Err(Failed::Expired));
     assert!(start.elapsed() < LONG);
     until("the count", || pool.stats().expired == 1).await;
     assert!(!never.load(Ordering::SeqCst));
@@ -138,7 +135,7 @@ async fn too_late_to_start() {
 #[tokio::test]
 async fn panic() {
     let pool = pool(0);
-    let answer = offload(&pool, LONG, || resume_unwind(Box::new("on purpose"))).await;
+    let answer = offload(on(&pool), LONG, || resume_unwind(Box::new("on purpose"))).await;
     assert_eq!(answer, Err::<(), _>(Failed::Panicked));
     until("the count", || pool.stats().panicked == 1).await;
 }
@@ -159,7 +156,7 @@ async fn shutdown() {
     );
     let discarded = second.await.expect("no panic");
     assert_eq!(discarded, Err(Failed::Closed));
-    let refused = offload(&pool, LONG, || ()).await;
+    let refused = offload(on(&pool), LONG, || ()).await;
     assert_eq!(refused, Err(Failed::Closed));
 }
 
@@ -180,12 +177,12 @@ fn a_runtime_that_ends_before_the_task() {
             // Without this wait, the worker might take the other task before its handle is dropped.
             gate.recv().expect("until it is told");
         };
-        offload(&pool_too, LONG, work).await
+        offload(on(&pool_too), LONG, work).await
     });
     runtime.block_on(until("the first to run", || started.load(Ordering::SeqCst)));
     let (ran, pool_too) = (Arc::clone(&never), Arc::clone(&pool));
     let work = move || ran.store(true, Ordering::SeqCst);
-    runtime.spawn(async move { offload(&pool_too, LONG, work).await });
+    runtime.spawn(async move { offload(on(&pool_too), LONG, work).await });
     runtime.block_on(until("the other to queue", || pool.stats().queued == 1));
     drop(runtime);
     let stats = pool.stats();
@@ -236,8 +233,57 @@ async fn refusal() {
     let pool = pool(0);
     let first = spawn(&pool, patient);
     until("it to run", || pool.stats().running == 1).await;
-    let refused = offload(&pool, LONG, || ()).await;
+    let refused = offload(on(&pool), LONG, || ()).await;
     assert_eq!(refused, Err(Failed::Busy));
     assert_eq!(pool.stats().refusals.saturated, 1);
     first.abort();
+}
+
+/// Two routes of a tenant use one share. A tenant whose group is cancelled gets no more values.
+#[tokio::test]
+async fn a_share() {
+    let pool = pool(4);
+    let tenant = pool.limited_group(1);
+    let (read, write) = (tenant.labeled("read"), tenant.labeled("write"));
+    assert_eq!(offload(read, LONG, || 1).await, Ok(1));
+    let (tell, told) = mpsc::channel();
+    let waits = offload(write, LONG, move || {
+        tell.send(task::label()).expect("the test waits for this");
+        patient();
+    });
+    let other = async {
+        let runs = || pool.stats().running == 1 && pool.stats().queued == 0;
+        until("the first to run", runs).await;
+        let full = offload(read, LONG, || ()).await;
+        assert_eq!(full, Err(Failed::TooMany));
+        assert_eq!(
+            offload(on(&pool), Duration::from_millis(1), || ()).await,
+            Err(Failed::Expired)
+        );
+        tenant.cancel();
+    };
+    let (written, ()) = tokio::join!(waits, other);
+    assert_eq!(told.recv(), Ok(Some("write")));
+    assert_eq!(written, Ok(()), "it saw the cancel, and returned");
+    assert_eq!(offload(read, LONG, || ()).await, Err(Failed::Closed));
+}
+
+/// A task that ends while its caller gives up is no failure of the pool: the caller gets the value,
+/// or learns that the task ran on. Nothing else happens, whichever is first.
+#[tokio::test]
+async fn a_value_at_the_deadline() {
+    let pool = pool(0);
+    for n in 0..100 {
+        let deadline = Duration::from_millis(2);
+        let work = move || {
+            while task::remaining() > Some(Duration::ZERO) {}
+            n
+        };
+        match offload(on(&pool), deadline, work).await {
+            Ok(value) => assert_eq!(value, n),
+            Err(failed) => assert!(matches!(failed, Failed::TimedOut | Failed::Expired)),
+        }
+        until("the end", || pool.stats().running == 0).await;
+    }
+    assert_eq!(pool.stats().refused, 0);
 }

@@ -1,15 +1,18 @@
-//! The least that a service needs: one function between async code and the pool, and an end within a
-//! stated time.
+//! The least that a service needs: one function between async code and the pool, which is in
+//! `offload.rs`, and an end within a stated time.
 //!
 //! ```text
 //! cargo run -p service --example minimal
 //! curl -i --data-binary @Cargo.toml localhost:8080/checksum
 //! ```
 
+mod offload;
+
 use axum::http::{header::RETRY_AFTER, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{body::Bytes, extract::State, routing::post, Router};
-use lazypool::{Pool, Shutdown, ShutdownReport, TaskError};
+use lazypool::{Pool, Shutdown, ShutdownReport};
+use offload::{offload, Failed};
 use std::future::{Future, IntoFuture};
 use std::{io, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, signal, sync::oneshot, task::spawn_blocking, time::timeout};
@@ -19,52 +22,26 @@ pub(crate) const FOR_CLIENTS: Duration = Duration::from_secs(5);
 /// After that, running tasks may take this long to notice that they are cancelled.
 pub(crate) const FOR_TASKS: Duration = Duration::from_secs(2);
 
-/// Why a request gets no value.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Failed {
-    Busy,
-    Closed,
-    Late,
-    Panicked,
-}
-
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
         match self {
             // If the client sends the request again in a moment, it may succeed.
             Failed::Busy => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")]).into_response(),
             Failed::Closed => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-            Failed::Late => StatusCode::GATEWAY_TIMEOUT.into_response(),
+            Failed::TooMany => StatusCode::TOO_MANY_REQUESTS.into_response(),
+            Failed::Expired | Failed::TimedOut => StatusCode::GATEWAY_TIMEOUT.into_response(),
             Failed::Panicked => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
     }
 }
 
-/// Runs `work` on the pool and awaits its value; no thread of the runtime waits for it.
-pub(crate) async fn offload<T: Send + 'static>(
-    pool: &Pool,
-    deadline: Duration,
-    takes: Duration, // with less time left, `work` is not started
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Failed> {
-    let tasks = pool.with_deadline(deadline).min_remaining(takes);
-    let task = match tasks.labeled("offload").awaitable().serve(work) {
-        Ok(task) => task,
-        Err(refused) if refused.is_retryable() => return Err(Failed::Busy),
-        Err(_) => return Err(Failed::Closed),
-    };
-    match timeout(deadline, task).await {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(TaskError::Panicked(_))) => Err(Failed::Panicked),
-        Ok(Err(TaskError::Discarded)) => Err(Failed::Closed), // by a shutdown
-        _ => Err(Failed::Late),                               // it never started, or it still runs
-    }
-}
-
 async fn checksum(State(pool): State<Arc<Pool>>, body: Bytes) -> Result<String, Failed> {
     let work = move || body.iter().map(|&byte| u64::from(byte)).sum::<u64>();
-    let (deadline, takes) = (Duration::from_millis(250), Duration::from_millis(20));
-    let sum = offload(&pool, deadline, takes, work).await?;
+    // With less than 20 ms left, the work is not started.
+    let sums = pool
+        .labeled("checksum")
+        .min_remaining(Duration::from_millis(20));
+    let sum = offload(sums, Duration::from_millis(250), work).await?;
     Ok(format!("{sum}\n"))
 }
 
@@ -117,6 +94,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = address.unwrap_or_else(|| String::from("127.0.0.1:8080"));
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    eprintln!("{:?}", serve(listener, pool, stop).await?);
+    eprintln!("{}", serve(listener, pool, stop).await?);
     Ok(())
 }
