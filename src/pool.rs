@@ -37,9 +37,13 @@ use std::time::Duration;
 /// # Dropping a pool
 ///
 /// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default the drop waits
-/// until every accepted task has run, also if a panic drops the pool as its thread unwinds. It
-/// waits even for a task that hangs, unless that task is abandoned (see below). A pool in a
-/// `static` is never dropped.
+/// until every accepted task has run. It waits even for a task that hangs, unless that task is
+/// abandoned (see below). A pool in a `static` is never dropped.
+///
+/// **A drop by a panic waits, too**: if the thread that owns the pool panics, the process does not
+/// end before the pool's tasks do. To limit that, set a timeout: with
+/// `shutdown_on_drop(Shutdown::Cancel, Duration::from_millis(100))` the drop waits for at most 100
+/// ms.
 ///
 /// # When the drop returns early
 ///
@@ -262,6 +266,11 @@ impl Pool {
     /// in the group's line if its policy is to wait. It holds up no other group meanwhile. A limit of 0
     /// refuses every submission. With such a group for each tenant of a service, no tenant can take
     /// the whole pool: see [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant).
+    ///
+    /// **A queued task keeps its place until its turn comes**, even if its
+    /// [deadline](crate::Submitter::with_deadline) has passed: only then the pool finds that it has
+    /// expired. A task that its [`Handle`](crate::Handle) cancels, and a call that returns at its
+    /// deadline, give the place back at once.
     ///
     /// ```
     /// use lazypool::{Group, Pool};

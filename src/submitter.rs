@@ -168,6 +168,9 @@ impl<'a> Submitter<'a> {
     ///   [`Expired`](DeadlineError::Expired). [`serve_async`](crate::Awaitable::serve_async) has no
     ///   timer, so the task expires only when its turn comes.
     ///
+    /// Deadlines are instants of [`Instant`]. While the machine is suspended, that clock may stand
+    /// still, as it does on Linux. A deadline then comes later by the clock on the wall.
+    ///
     /// With [`do_with_deadline`](Submitter::do_with_deadline), the earlier of this deadline and the
     /// call's own applies. [`Duration::MAX`] means no deadline, and so does a duration of more than
     /// 292 years. With [`Duration::ZERO`] no task is ever started: `serve` accepts a task if there

@@ -230,6 +230,32 @@ fn law22_a_task_in_line_counts() {
     });
 }
 
+/// A queued task that is past its deadline keeps its place until its turn comes. A dropped handle and
+/// a call that returns at its deadline give it back at once.
+#[test]
+fn law17_an_expired_task_keeps_its_place_until_its_turn() {
+    timed(|| {
+        let (pool, gate) = held(8);
+        let group = pool.limited_group(1);
+        let late = must_await(group.awaitable(), || ());
+        drop(late);
+        assert_eq!((group.pending(), group.discarded()), (0, 1));
+        is_expired(group.do_with_deadline(|| (), ms(1)));
+        assert_eq!((group.pending(), group.discarded()), (0, 2));
+        let on = group.with_deadline(ms(1));
+        on.serve(|| unreachable!("too late")).expect("room for one");
+        std::thread::sleep(ms(5));
+        assert_eq!(reason(group.serve(|| ())), "group_full");
+        assert_stats!(pool.stats(), expired: 1, queued: 1);
+        gate.open();
+        group.wait();
+        must_serve_in(&group, || ());
+        group.wait();
+        assert_eq!((group.completed(), group.discarded()), (1, 3));
+        assert_stats!(at_rest(&pool), expired: 2, discarded: 1);
+    });
+}
+
 /// Laws 10 and 20: a shutdown or the group's cancel answers those that wait for a place at once.
 #[test]
 fn law20_waits_for_a_group_end_with_it() {

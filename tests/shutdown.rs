@@ -307,3 +307,33 @@ fn law10_a_drop_does_as_told() {
         assert_eq!(ledger.total_runs(), if discards { 0 } else { 4 });
     });
 }
+
+/// A pool that a panic drops waits for its tasks like any other, and its setting limits that wait.
+#[test]
+fn law10_a_drop_by_a_panic_waits_as_told() {
+    timed(|| {
+        for (mode, timeout) in [(Shutdown::Drain, Duration::MAX), (Shutdown::Cancel, ms(20))] {
+            let (gate, ran) = (Gate::new(), Tally::default());
+            let (tell, told) = mpsc::channel();
+            let (key, done) = (gate.key(), ran.clone());
+            let owner = thread::spawn(move || {
+                let pool = pool_with(1, 0, |b| b.shutdown_on_drop(mode, timeout));
+                must_serve(&pool, move || {
+                    key.pass();
+                    done.add(1);
+                });
+                tell.send(()).unwrap();
+                quiet_panic("drops the pool");
+            });
+            arrives("the panic", &told);
+            gate.wait_entered(1);
+            if timeout == Duration::MAX {
+                thread::sleep(ms(5));
+                assert!(!owner.is_finished(), "the drop waits for the task");
+                gate.open();
+            }
+            assert!(owner.join().is_err());
+            assert_eq!(ran.get(), u64::from(timeout == Duration::MAX));
+        }
+    });
+}
