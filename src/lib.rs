@@ -56,7 +56,7 @@
 //! | How do I get results as the tasks end? | [an example](docs::recipes#results-in-the-order-of-completion) |
 //! | How do tasks borrow? | [`scope`](Pool::scope) |
 //! | What replaces a call of another pool? | [`migration`](docs::migration) |
-//! | How does each worker get a connection or a buffer of its own? | [`task::slot`], [hooks](Builder#hooks) |
+//! | How does each worker get a connection or a buffer of its own? | [an example](docs::recipes#a-connection-for-each-worker), [`task::slot`], [hooks](Builder#hooks) |
 //! | How do I set affinity, niceness or signals of the threads? | [`on_worker_start`](Builder::on_worker_start): [an example](docs::recipes#attributes-of-threads) |
 //! | What can I rely on, and what not? | [`guarantees`](docs::guarantees) |
 //! | How fast is it? | [`measurements`](docs::measurements) |

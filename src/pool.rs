@@ -38,12 +38,9 @@ use std::time::Duration;
 ///
 /// Dropping the pool shuts it down as [`Builder::shutdown_on_drop`] says. By default the drop waits
 /// until every accepted task has run. It waits even for a task that hangs, unless that task is
-/// abandoned (see below). A pool in a `static` is never dropped.
-///
-/// **A drop by a panic waits, too**: if the thread that owns the pool panics, the process does not
-/// end before the pool's tasks do. To limit that, set a timeout: with
-/// `shutdown_on_drop(Shutdown::Cancel, Duration::from_millis(100))` the drop waits for at most 100
-/// ms.
+/// abandoned (see below). **A drop by a panic waits, too.** To limit that, set a timeout:
+/// `shutdown_on_drop(Shutdown::Cancel, Duration::from_millis(100))`. A pool in a `static` is never
+/// dropped.
 ///
 /// # When the drop returns early
 ///
@@ -267,10 +264,8 @@ impl Pool {
     /// refuses every submission. With such a group for each tenant of a service, no tenant can take
     /// the whole pool: see [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant).
     ///
-    /// **A queued task keeps its place until its turn comes**, even if its
-    /// [deadline](crate::Submitter::with_deadline) has passed: only then the pool finds that it has
-    /// expired. A task that its [`Handle`](crate::Handle) cancels, and a call that returns at its
-    /// deadline, give the place back at once.
+    /// A queued task that is past its [deadline](crate::Submitter::with_deadline) keeps its place
+    /// until its turn comes. A cancelled [`Handle`](crate::Handle) gives it back at once.
     ///
     /// ```
     /// use lazypool::{Group, Pool};

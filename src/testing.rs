@@ -35,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// let held = testing::hold(&pool);
 /// assert_eq!((pool.stats().running, pool.stats().queued), (2, 0));
 ///
-/// // Nobody can start this in time, however fast the machine is.
+/// // No worker can start this in time, however fast the machine is.
 /// let expired = pool.do_with_deadline(|| 1, Duration::from_millis(1));
 /// assert!(matches!(expired, Err(DeadlineError::Expired(_))));
 ///

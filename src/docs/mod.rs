@@ -8,7 +8,7 @@
 //! | [`sizing`] | How many workers? How long a queue? What to do when the pool is full? |
 //! | [`async_code`] | How does async code await a task of the pool, or space in it? |
 //! | [`monitoring`] | Which metrics to watch, what to alert on, and what does the dashboard show? |
-//! | [`recipes`] | How do I get priorities, a share for each tenant, tasks in order, attributes of threads, periodic work, retries? |
+//! | [`recipes`] | How do I get priorities, a share for each tenant, tasks in order, a parallel map, the first error, a cancellation token, attributes of threads, periodic work, retries? |
 //! | [`testing`] | How do I test code that uses a pool? |
 //! | [`guarantees`] | What can I rely on, and what not? |
 //! | [`beyond_one_machine`] | When is one pool not enough? How does a durable queue feed many processes, without losing a job? |
