@@ -143,9 +143,9 @@ impl Group {
 
     /// Creates a group that allows at most `limit` pending tasks; `None` means any number.
     pub(crate) fn new(core: Arc<Core>, extras: Extras, limit: Option<usize>) -> Self {
-        // `queued` is the initial capacity of the list in which the group keeps the queue positions
-        // of its tasks. It is above zero, so that a submission usually allocates nothing (law 12).
-        let queued = if core.has_queue() { 8 } else { 2 };
+        // The initial capacity of the list in which the group keeps the queue positions of its tasks. A
+        // submission usually allocates nothing for it (law 12).
+        let queued = 8;
         Self {
             core,
             members: Owner::new(limit, queued),
