@@ -1,4 +1,4 @@
-//! What lies between async code and a pool: one function and its errors. Copy this file.
+//! The function through which async code uses a pool, and its errors. Copy this file.
 //!
 //! It needs lazypool, and tokio for the timer.
 
