@@ -1,7 +1,7 @@
 //! How a worker ends: when it may, when it must stay after all, and its last steps on its slot.
 
 use super::core::Registry;
-use super::worker::{pay, Worker};
+use super::worker::{Next, Worker};
 use crate::parts::slot::State;
 use crate::sync::{lock, thread, MutexGuard, Ordering};
 
@@ -39,16 +39,20 @@ impl Worker<'_> {
     }
 
     /// Ends this worker, unless it is needed after all. The worker was told to end, or has found
-    /// that it must. Returns `true` if it has ended. Otherwise the worker is `Searching`.
-    pub(super) fn end(&self) -> bool {
+    /// that it must. Returns its next step, or `None` if it has ended.
+    pub(super) fn end(&self) -> Option<Next> {
         self.stop_watching();
-        pay(self.core, self.ctx);
+        match self.pay_without_task(State::Retiring) {
+            State::Retiring => {}
+            State::Searching => return Some(Next::Search),
+            _ => return Some(self.wait()),
+        }
         let registry = lock(&self.core.registry);
         if self.is_needed(&registry) {
             self.stay(registry);
-            return false;
+            return Some(Next::Search);
         }
-        self.leave(registry)
+        (!self.leave(registry)).then_some(Next::Search)
     }
 
     /// Returns `true` if this worker must not end. This is so if it is not surplus, and a task is

@@ -61,7 +61,7 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
 }
 
 /// Pays what the worker owes. Ends the process if user code has forked and this is the child.
-pub(super) fn pay(core: &Arc<Core>, ctx: &Ctx<'_>) {
+fn pay(core: &Arc<Core>, ctx: &Ctx<'_>) {
     while ctx.owes() {
         // While the debts are paid, `ctx` can take new ones.
         let mut owed = ctx.take_owed();
@@ -80,7 +80,7 @@ pub(super) struct Worker<'a> {
 
 /// The next step of a worker without a task: an order of another thread or of its own. `Search`
 /// means that the worker is `Searching`, and `Retire` that it is `Retiring`.
-type Next = Order<Task>;
+pub(super) type Next = Order<Task>;
 
 impl Worker<'_> {
     /// Obeys orders until the worker ends.
@@ -99,12 +99,10 @@ impl Worker<'_> {
                     let watch = self.core.has_queue() && !task.table.awaited;
                     self.work(&mut Some(task), permit, mailbox_id(generation), watch)
                 }
-                Next::Retire => {
-                    if self.end() {
-                        break;
-                    }
-                    Next::Search
-                }
+                Next::Retire => match self.end() {
+                    Some(next) => next,
+                    None => break,
+                },
             };
         }
         if hooks.stop.is_some() {
@@ -141,18 +139,12 @@ impl Worker<'_> {
         loop {
             let state = self.run(place, permit, id, watch);
             watch = self.core.has_queue();
-            match self.pay_after_task(state) {
+            match self.pay_without_task(state) {
                 State::Busy => {}
                 State::Searching => return Next::Search,
                 _ => return self.wait(),
             }
-            let mut freed = Freed::default();
-            let popped = self.core.queue.try_pop(place, &mut freed);
-            if !freed.is_empty() {
-                self.ctx
-                    .owe(|owed| owed.give_freed(&self.core.gate, &mut freed));
-            }
-            let Popped::Task(position, its) = popped else {
+            let Popped::Task(position, its) = self.pop(place) else {
                 pay(self.core, self.ctx);
                 if watch {
                     self.start_watching();
@@ -221,10 +213,10 @@ impl Worker<'_> {
 
     // ---- debts ----------------------------------------------------------------------
 
-    /// Pays what the worker owes after a task. It has no task, and its last task's waiter is released.
-    /// Returns the worker's state, which may be another one now.
+    /// Pays what the worker owes. It has no task, and its last task's waiter is released. Returns the
+    /// worker's state, which may be another one now.
     #[inline(always)]
-    fn pay_after_task(&self, state: State) -> State {
+    pub(super) fn pay_without_task(&self, state: State) -> State {
         if !self.ctx.owes() {
             return state;
         }
@@ -255,7 +247,7 @@ impl Worker<'_> {
     }
 
     /// Makes this worker `Calling`, unless a task was handed to it. From then on no thread relies on
-    /// it. `state` is `Idle` or `Searching`. If it is `Idle`, the worker may have got an order since.
+    /// it. `state` is that of a worker without a task. If it is `Idle`, the worker may have got an order since.
     fn begin_calling(&self, state: State, owed: &mut Owed) {
         if self.watches.replace(false) {
             self.core.in_flight.sub(AWAKE);
@@ -282,6 +274,19 @@ impl Worker<'_> {
     }
 
     // ---- the queue ------------------------------------------------------------------
+
+    /// Takes the next task out of the queue. The permits of dead cells go back, and what that leads
+    /// to is owed.
+    #[inline(always)]
+    fn pop(&self, place: &mut Option<Task>) -> Popped {
+        let mut freed = Freed::default();
+        let popped = self.core.queue.try_pop(place, &mut freed);
+        if !freed.is_empty() {
+            self.ctx
+                .owe(|owed| owed.give_freed(&self.core.gate, &mut freed));
+        }
+        popped
+    }
 
     fn start_watching(&self) {
         if !self.watches.replace(true) {
@@ -335,17 +340,13 @@ impl Worker<'_> {
             if self.core.env.is_closed_or_over_limit() && self.ends_by_itself() {
                 return Next::Retire;
             }
-            let (mut owed, mut freed) = (Owed::default(), Freed::default());
-            let popped = self.core.queue.try_pop(&mut task, &mut freed);
-            owed.give_freed(&self.core.gate, &mut freed);
-            match popped {
+            let popped = self.pop(&mut task);
+            let in_progress = matches!(popped, Popped::InProgress);
+            let state = match popped {
                 Popped::Task(position, permit) => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
                     unsafe { self.it.step(State::Searching, State::Busy) };
                     self.it.record.count_taken();
-                    if !owed.is_empty() {
-                        self.ctx.owe(|its| its.take_from(&mut owed));
-                    }
                     self.stop_watching();
                     let watch = self.core.has_queue();
                     return self.work(&mut task, permit, queue_id(position), watch);
@@ -353,17 +354,16 @@ impl Worker<'_> {
                 Popped::Empty => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
                     unsafe { self.it.publish_idle(&self.core.ready, self.ctx.slot) };
-                    self.ctx.call_back(|| self.core.pay(&mut owed));
-                    return self.wait();
+                    State::Idle
                 }
-                Popped::Passed => {
-                    self.ctx.call_back(|| self.core.pay(&mut owed));
-                    backoff = Backoff::default();
-                }
-                Popped::InProgress => {
-                    self.ctx.call_back(|| self.core.pay(&mut owed));
-                    backoff.wait();
-                }
+                Popped::Passed | Popped::InProgress => State::Searching,
+            };
+            if self.pay_without_task(state) != State::Searching {
+                return self.wait();
+            }
+            match in_progress {
+                true => backoff.wait(),
+                false => backoff = Backoff::default(),
             }
         }
     }
@@ -372,7 +372,7 @@ impl Worker<'_> {
 
     /// Waits for an order or, if this worker watches the queue, for a queued task. Spins first,
     /// then sleeps.
-    fn wait(&self) -> Next {
+    pub(super) fn wait(&self) -> Next {
         // The worker has published that it is idle. Unless it watches the queue, it looks at the
         // queue once now (A2, P1).
         let may_look = !self.watches.get() && self.it.see().is_idle();

@@ -143,20 +143,6 @@ impl Owed {
         self.any = false;
         std::mem::take(&mut self.calls)
     }
-
-    /// Moves everything that `other` owes to this value.
-    pub(crate) fn take_from(&mut self, other: &mut Self) {
-        if !std::mem::take(&mut other.any) {
-            return;
-        }
-        self.any = true;
-        self.has_dead |= std::mem::take(&mut other.has_dead);
-        self.look |= std::mem::take(&mut other.look);
-        self.is_over |= std::mem::take(&mut other.is_over);
-        self.space += std::mem::take(&mut other.space);
-        self.lines.append(&mut other.lines);
-        self.calls.take_from(&mut other.calls);
-    }
 }
 
 #[cfg(debug_assertions)]
