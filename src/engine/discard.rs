@@ -3,9 +3,10 @@
 //! that the group has noted. A handle that cancels takes out its own task, from the queue or a
 //! mailbox.
 //!
-//! First, all these tasks are counted and *settled*: callers get their tasks back, handles get
-//! their outcomes, and groups are told of the end. What is left is owed: permits to give back, wakers
-//! to call, captures to drop. So no thread has to wait until captures are dropped.
+//! Each of these tasks is counted while its cell or slot is held, so before its permit can come free.
+//! Once all are out, they are *settled*: callers get their tasks back, handles get their outcomes, and
+//! groups are told of the end. What is left is owed: wakers to call, captures to drop. So no thread
+//! has to wait until captures are dropped.
 
 use super::core::Core;
 use super::request::Location;
@@ -18,9 +19,9 @@ use crate::work::job::{NeverRan, Task, TaskEnd};
 use crate::work::owed::Owed;
 
 impl Core {
-    /// Takes a task back from the mailbox or the queue. Returns `None` if a worker has started the
-    /// task, or if another thread has taken it out first. The task is no longer accepted: the caller
-    /// counts and settles it.
+    /// Takes a task back from the mailbox or the queue, and counts it by `count`. Returns `None` if a
+    /// worker has started the task, or if another thread has taken it out first. The caller settles
+    /// the task.
     #[must_use]
     pub(super) fn withdraw(
         &self,
@@ -32,9 +33,12 @@ impl Core {
             Location::Mailbox { slot, generation } => (slot, generation),
             Location::Queue { position } => {
                 let mut freed = Freed::default();
-                let task = self.queue.take(position, &mut freed);
+                let task = self.queue.take_if(position, &mut freed, |task| {
+                    count(self, task);
+                    true
+                });
                 owed.give_freed(&self.gate, &mut freed);
-                return task.inspect(|task| count(self, task));
+                return task;
             }
         };
         let it = &self.slots[slot];
@@ -57,8 +61,7 @@ impl Core {
     }
 
     /// Counts an accepted task that will not run: as expired if its deadline has passed, otherwise
-    /// as discarded.
-    /// Returns how it counted.
+    /// as discarded. Returns how it counted.
     pub(super) fn count_unrun(&self, task: &Task) -> TaskEnd {
         let times = task.times();
         if times.is_some_and(|times| times.due() <= self.env.nanos_now()) {
@@ -73,38 +76,47 @@ impl Core {
     /// Takes out and counts the queued tasks of a pool that discards them, except those that must run.
     /// Settles them once all are out.
     pub(super) fn discard_all(self: &Arc<Self>, owed: &mut Owed) {
-        if !self.env.is_discarding() {
-            return;
+        if self.env.is_discarding() {
+            self.discard_at(self.queue.positions(), owed);
         }
-        let (mut taken, mut freed) = (Vec::new(), Freed::default());
-        for position in self.queue.positions() {
-            let wanted = |task: &Task| !task.table.must_run;
-            taken.extend(self.queue.take_if(position, &mut freed, wanted));
-        }
-        owed.give_freed(&self.gate, &mut freed);
-        self.discard_for_shutdown(taken, owed);
     }
 
     /// Takes out the task at a position if the pool discards queued tasks. The thread that has pushed
     /// it calls this, because the shutdown may have missed the task (P3).
     pub(super) fn discard_if_late(self: &Arc<Self>, position: u64, owed: &mut Owed) {
         if self.env.is_discarding() {
-            let wanted = |task: &Task| !task.table.must_run;
-            let mut freed = Freed::default();
-            let taken = self.queue.take_if(position, &mut freed, wanted);
-            owed.give_freed(&self.gate, &mut freed);
-            self.discard_for_shutdown(taken, owed);
+            self.discard_at([position], owed);
         }
     }
 
-    fn discard_for_shutdown(&self, tasks: impl IntoIterator<Item = Task>, owed: &mut Owed) {
-        for task in tasks {
-            if self.count_unrun(&task) == TaskEnd::Cancelled {
+    fn discard_at(&self, positions: impl IntoIterator<Item = u64>, owed: &mut Owed) {
+        let count = |task: &Task| {
+            if task.table.must_run {
+                return false;
+            }
+            if self.count_unrun(task) == TaskEnd::Cancelled {
                 // ORDERING: L1: the discards of a shutdown come before its report.
                 self.counts.shut_out.fetch_add(1, Ordering::SeqCst);
             }
-            task.discard(|| TaskError::Discarded).settle(owed);
+            true
+        };
+        self.take_out(positions, count, || TaskError::Discarded, owed);
+    }
+
+    /// Takes out the tasks at these positions, if `count` counts them. Then settles them.
+    pub(super) fn take_out(
+        &self,
+        positions: impl IntoIterator<Item = u64>,
+        count: impl Fn(&Task) -> bool,
+        why: NeverRan,
+        owed: &mut Owed,
+    ) {
+        let (mut taken, mut freed) = (Vec::new(), Freed::default());
+        for position in positions {
+            taken.extend(self.queue.take_if(position, &mut freed, &count));
         }
+        owed.give_freed(&self.gate, &mut freed);
+        self.discard(taken, why, owed);
     }
 
     /// Settles tasks that were taken out and counted.

@@ -4,10 +4,10 @@ use super::core::Core;
 use super::request::{Extras, Location, SubmitError, SubmitOptions};
 use super::submit::submit_with;
 use crate::error::{Refusal, TaskError};
-use crate::parts::gate::{Freed, Permit};
+use crate::parts::gate::Permit;
 use crate::parts::members::{Members, Owner, Pending};
 use crate::sync::Arc;
-use crate::work::job::Job;
+use crate::work::job::{Job, Task};
 use crate::work::owed::Owed;
 
 /// A task that has entered its group.
@@ -167,11 +167,10 @@ impl Core {
 
     /// Discards the queued tasks of a cancelled group.
     fn discard_queued(self: &Arc<Self>, members: &Members, owed: &mut Owed) {
-        let positions = members.take_queued().into_iter();
-        let mut freed = Freed::default();
-        let taken = positions.filter_map(|position| self.queue.take(position, &mut freed));
-        let taken = Vec::from_iter(taken.inspect(|task| _ = self.count_unrun(task)));
-        owed.give_freed(&self.gate, &mut freed);
-        self.discard(taken, || TaskError::Cancelled, owed);
+        let count = |task: &Task| {
+            self.count_unrun(task);
+            true
+        };
+        self.take_out(members.take_queued(), count, || TaskError::Cancelled, owed);
     }
 }

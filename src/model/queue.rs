@@ -97,7 +97,7 @@ impl Queue {
     /// Takes the task at a position out of the queue. Returns `None` if it is not there.
     pub fn take(&self, position: u64) -> Option<usize> {
         let mut freed = Freed::default();
-        let taken = self.queue.take(position, &mut freed);
+        let taken = self.queue.take_if(position, &mut freed, |_| true);
         self.give_freed(freed);
         taken.map(|task| task.name)
     }

@@ -20,16 +20,11 @@ impl<T> Queue<T> {
         })
     }
 
-    /// Takes out the task that was pushed at a position. Returns `None` if it has been taken
-    /// already. Adds the permits of cells that `head` can pass now to `freed`.
-    #[must_use]
-    pub(crate) fn take(&self, position: u64, freed: &mut Freed) -> Option<T> {
-        self.take_if(position, freed, |_| true)
-    }
-
-    /// Takes out the task that was pushed at a position, as [`take`](Self::take) does, if it is
-    /// `wanted`. Waits while another thread holds the cell, because that thread may put the task
-    /// back, as this function does with a task that is not wanted.
+    /// Takes out the task that was pushed at a position, if it is `wanted`. Returns `None` if it is not,
+    /// or if it has been taken already. Adds the permits of cells that `head` can pass now to `freed`.
+    /// `wanted` is called while this thread holds the cell, so before the task's permit can come free.
+    /// Waits while another thread holds the cell, because that thread may put the task back, as this
+    /// function does with a task that is not wanted.
     #[must_use]
     pub(crate) fn take_if(
         &self,

@@ -47,7 +47,7 @@ fn count(mut freed: Freed) -> u64 {
 /// Takes a task out, and returns it with the number of permits of cells that were passed.
 fn take(queue: &Queue<Item>, position: u64) -> Option<(usize, u64)> {
     let mut freed = Freed::default();
-    let task = queue.take(position, &mut freed);
+    let task = queue.take_if(position, &mut freed, |_| true);
     let freed = count(freed);
     task.map(|task| (task.id, freed))
 }
@@ -218,7 +218,10 @@ fn loses_and_doubles_nothing() {
                     let at = queue.push(&mut Some(item(id)), permit);
                     if id % 3 == 0 {
                         let mut freed = Freed::default();
-                        queue.take(at, &mut freed).into_iter().for_each(end);
+                        queue
+                            .take_if(at, &mut freed, |_| true)
+                            .into_iter()
+                            .for_each(end);
                         give_all(freed);
                     }
                 }
