@@ -69,6 +69,11 @@ impl Core {
         seen: Seen,
         owed: &mut Owed,
     ) {
+        let members = passed.task.members.as_deref();
+        if members.is_some_and(Members::is_cancelled) {
+            owed.give(&self.gate, permit);
+            return self.refuse_passed(passed, owed);
+        }
         let Passed { ticket, task } = passed;
         let Wanted {
             task,
@@ -77,17 +82,6 @@ impl Core {
             is_future,
             submitted,
         } = task;
-        if members.as_deref().is_some_and(Members::is_cancelled) {
-            owed.give(&self.gate, permit);
-            let wanted = Wanted {
-                task,
-                members,
-                of_group,
-                is_future,
-                submitted,
-            };
-            return self.answer_refused(ticket, wanted, Refusal::Cancelled, owed);
-        }
         let mut task = Some(task);
         // The placing of another thread's task must not change this thread's last worker.
         let placed =
