@@ -1,6 +1,6 @@
 //! The builder, which collects a pool's settings.
 
-use crate::engine::core::{Core, Settings};
+use crate::engine::shared::{Core, Settings};
 use crate::error::{BuildError, TaskPanic, MAX_WORKERS};
 use crate::parts::backoff::cores;
 use crate::stats::{Shutdown, WhenFull};
@@ -425,7 +425,7 @@ impl Builder {
         check::thread_name(&thread_name)?;
         settings.stack_size.map_or(Ok(()), check::stack_size)?;
         let env = Env::new(thread_name, hooks, settings.track_ages);
-        let core = Core::new(env, settings);
+        let core = settings.into_core(env);
         Ok((Arc::new(core), on_drop))
     }
 }

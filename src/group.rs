@@ -1,9 +1,9 @@
 //! Sets of tasks that can be waited for, or cancelled, together.
 
-use crate::engine::call;
-use crate::engine::core::Core;
-use crate::engine::groups::submit_member;
-use crate::engine::request::Extras;
+use crate::engine::group::submit_member;
+use crate::engine::shared::Core;
+use crate::engine::submit::call;
+use crate::engine::submit::request::Extras;
 use crate::error::{DeadlineError, Refused, Unfinished};
 use crate::handle::Awaitable;
 use crate::parts::deadline::Deadline;

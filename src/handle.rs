@@ -1,9 +1,9 @@
 //! Tasks whose value is awaited, or fetched later.
 
-use crate::engine::awaited::{self, Ticket};
-use crate::engine::core::Core;
-use crate::engine::request::Extras;
-use crate::engine::serving::Serving;
+use crate::engine::handle::{self, Ticket};
+use crate::engine::shared::Core;
+use crate::engine::submit::request::Extras;
+use crate::engine::wait::serving::Serving;
 use crate::error::{Refused, TaskError};
 use crate::parts::deadline::Deadline;
 use crate::parts::members::Owner;
@@ -83,7 +83,7 @@ impl<'a> Awaitable<'a> {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        let ticket = awaited::submit(self.core, self.members, &self.extras, closure)?;
+        let ticket = handle::submit(self.core, self.members, &self.extras, closure)?;
         Ok(Handle { ticket })
     }
 

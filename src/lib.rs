@@ -83,11 +83,12 @@
 // | module | what it holds |
 // |---|---|
 // | `sync` | the switch between `std` and the model checkers |
-// | `parts` | mechanisms: ring, slot, queue, line, completion, members, waiting |
+// | `parts` | mechanisms: gate, ring, slot, queue, completion; line, members, waiting |
 // | `duration` | durations as people write them |
 // | `error`, `stats` | public values |
 // | `work` | tasks with their types erased, their context, hooks and observers |
-// | `engine` | how the pool works, one topic in each file; **the protocol page** |
+// | `core` | what `serve` and `do_with_deadline` need; **the protocol page** |
+// | `engine` | the rooms around the core: waiting, handles, groups, starts and ends, figures |
 // | `pool`, `builder`, `group`, `handle`, `scope`, `settings`, `submitter`, `task`, `testing` | the other public items |
 // | `metrics` | the metrics of a pool, for the recorder of the `metrics` facade |
 // | `docs` | guides: text only |
@@ -98,6 +99,7 @@
 #![cfg_attr(feature = "tracing", doc = include_str!("tracing.md"))]
 
 mod builder;
+mod core;
 pub mod docs;
 mod duration;
 mod engine;

@@ -1,12 +1,12 @@
 //! The pool: submissions, statistics, settings, shutdown.
 
 use crate::builder::Builder;
-use crate::engine::call;
-use crate::engine::core::Core;
-use crate::engine::request::Extras;
-use crate::engine::shutdown::{self as end, WaitsFor};
-use crate::engine::submit::submit;
-use crate::engine::threads::NotSpawned;
+use crate::core::host::NotStarted;
+use crate::engine::lifecycle::shutdown::{self as end, WaitsFor};
+use crate::engine::shared::Core;
+use crate::engine::submit::call;
+use crate::engine::submit::erase::submit;
+use crate::engine::submit::request::Extras;
 use crate::error::{BuildError, DeadlineError, LimitError, Refused};
 use crate::group::Group;
 use crate::handle::Awaitable;
@@ -347,7 +347,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn max_workers(&self) -> usize {
-        self.core.settings.max_workers
+        self.core.max_workers()
     }
 
     /// Returns the present limit on the number of workers: [`max_workers`](Pool::max_workers),
@@ -401,7 +401,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn min_workers(&self) -> usize {
-        self.core.settings.min_workers
+        self.core.host.min_workers
     }
 
     /// Returns how many tasks may wait for a worker; 0 if the pool has no queue.
@@ -411,7 +411,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn queue_capacity(&self) -> usize {
-        self.core.settings.queue_capacity
+        self.core.queue_capacity
     }
 
     /// Returns `true` if the pool has been shut down, so that submissions are refused as
@@ -474,10 +474,10 @@ impl Builder {
     /// ```
     pub fn build(self) -> Result<Pool, BuildError> {
         let (core, on_drop) = self.into_core()?;
-        let min = core.settings.min_workers;
+        let min = core.host.min_workers;
         let pool = Pool { core, on_drop };
         for _ in 0..min {
-            if let Err(NotSpawned::Failed(error)) = pool.core.start_worker() {
+            if let Err(NotStarted::Failed(error)) = pool.core.start_worker() {
                 pool.shutdown(Shutdown::Drain, Duration::MAX);
                 return Err(BuildError::Spawn(error));
             }
@@ -491,7 +491,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let (mode, mut timeout) = self.on_drop;
         // Relaxed: `shutdown` borrows the pool, so its store to `gave_up` happens before this drop.
-        if self.core.gave_up.load(Ordering::Relaxed) {
+        if self.core.host.gave_up.load(Ordering::Relaxed) {
             timeout = Duration::ZERO;
         }
         end::shutdown(&self.core, mode, timeout, WaitsFor::Wanted);

@@ -4,9 +4,10 @@
 //! lifetimes. The caller cannot choose the lifetime `'scope`. The call returns only after every
 //! task has ended. User code cannot skip that wait, not even if the body panics.
 
-use crate::engine::core::Core;
-use crate::engine::request::{Extras, SubmitOptions};
-use crate::engine::submit::submit_with;
+use crate::core::submission::Submission;
+use crate::engine::shared::Core;
+use crate::engine::submit::erase::submit_with;
+use crate::engine::submit::request::{Extras, SubmitOptions};
 use crate::error::Refused;
 use crate::parts::deadline::Deadline;
 use crate::parts::members::{Ended, Owner, Pending};
@@ -207,8 +208,11 @@ impl<'scope> Scope<'scope, '_> {
             f: MaybeUninit::new(closure),
         };
         let options = SubmitOptions {
-            awaited: true,
-            on_worker: self.on_worker,
+            submission: Submission {
+                awaited: true,
+                on_worker: self.on_worker,
+                ..Submission::default()
+            },
             ..self.extras.plain()
         };
         let served = submit_with(&self.core, (), job, options);

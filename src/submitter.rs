@@ -2,11 +2,11 @@
 
 mod options;
 
-use crate::engine::call;
-use crate::engine::core::Core;
-use crate::engine::groups::submit_member;
-use crate::engine::request::Extras;
-use crate::engine::submit::submit_with;
+use crate::engine::group::submit_member;
+use crate::engine::shared::Core;
+use crate::engine::submit::call;
+use crate::engine::submit::erase::submit_with;
+use crate::engine::submit::request::Extras;
 use crate::error::{DeadlineError, Refused};
 use crate::group::Group;
 use crate::handle::Awaitable;

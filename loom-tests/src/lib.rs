@@ -68,7 +68,7 @@ mod parts {
     }
 
     /// Returns the setup of a pool of which one worker is idle, and is the building thread's
-    /// affinity.
+    /// last worker.
     pub fn warm(max_workers: usize, queue_capacity: usize) -> Setup {
         Setup::of(max_workers, queue_capacity, 1)
     }

@@ -52,16 +52,16 @@ fn the_first_task_queues() {
     });
 }
 
-/// One thread claims the worker by affinity, which leaves its entry in the ready ring; another pops
+/// One thread claims the worker as a last worker, which leaves its entry in the ready ring; another pops
 /// that entry while the worker lists itself again. Excludes: an idle worker without an entry, which
-/// a thread without an affinity would never find; a refusal of both. Preemptions: 3.
+/// a thread without a last worker would never find; a refusal of both. Preemptions: 3.
 #[test]
 fn stale_entry_against_relisting() {
     check_pool(3, warm(1, 0), |pool| {
         two_call(pool);
         loom::stop_exploring();
         let last = beside(pool, |pool| call(pool));
-        assert!(last.join().unwrap(), "no affinity, but an entry");
+        assert!(last.join().unwrap(), "no last worker, but an entry");
         loom::explore();
     });
 }

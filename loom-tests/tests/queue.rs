@@ -151,7 +151,9 @@ fn a_dead_cell_gives_its_permit_once() {
         check(None, move || {
             let queue = Arc::new(Queue::new(2));
             let positions = [1, 2].map(|name| queue.push(name).expect("empty"));
-            positions.map(|position| queue.store_again(position));
+            positions
+                .into_iter()
+                .for_each(|position| queue.store_again(position));
             let taker = beside(&queue, move |queue| {
                 queue.take(positions[usize::from(behind)])
             });
@@ -176,7 +178,9 @@ fn a_dead_cell_gives_its_permit_once() {
 fn two_dead_cells() {
     check_queue(None, Full(2), |queue| {
         let second = queue.positions()[1];
-        [FIRST, second].map(|position| queue.store_again(position));
+        [FIRST, second]
+            .into_iter()
+            .for_each(|position| queue.store_again(position));
         let first = beside(queue, |queue| queue.take(FIRST));
         assert_eq!(queue.take(second), Some(2));
         assert_eq!(first.join().unwrap(), Some(1));

@@ -1,4 +1,4 @@
-//! Retirement (`src/engine/retirement.rs`, `Worker::end`) beside other calls. Models have no
+//! Retirement (`src/engine/lifecycle/retirement.rs`, `Worker::end`) beside other calls. Models have no
 //! clock: another thread sweeps in the place of an idle worker.
 #![cfg(lazypool_loom)]
 

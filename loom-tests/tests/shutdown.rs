@@ -1,4 +1,4 @@
-//! The end of a pool (`src/engine/shutdown.rs`): accepted tasks run or are discarded, and no worker
+//! The end of a pool (`src/engine/lifecycle/shutdown.rs`): accepted tasks run or are discarded, and no worker
 //! is left.
 #![cfg(lazypool_loom)]
 

@@ -25,7 +25,7 @@ fn goes_idle(slot: &Slot) {
     assert_idle(slot);
 }
 
-/// Claims the worker by affinity. That fails while the worker announces that it parks; then claims
+/// Claims the worker as a last worker. That fails while the worker announces that it parks; then claims
 /// it by its entry in the ready ring.
 fn claim(slot: &Slot) -> Held {
     let claimed = slot.claim_last_used().or_else(|| slot.claim_ready());
@@ -67,7 +67,7 @@ fn order_against_park() {
     }
 }
 
-/// Two claims, one by affinity, which leaves the entry in the ready ring, and one by that entry,
+/// Two claims, one as a last worker, which leaves the entry in the ready ring, and one by that entry,
 /// while the worker goes idle again. Excludes: two owners of one worker; an idle worker that is
 /// neither listed nor on the bench. Preemptions: 4.
 #[test]
@@ -135,7 +135,7 @@ fn revoke_against_end_of_start_hook() {
     });
 }
 
-/// An idle worker begins to call user code while a submission claims it by affinity. Excludes: a task
+/// An idle worker begins to call user code while a submission claims it as a last worker. Excludes: a task
 /// that is lost, or that the worker starts during the call; a worker that goes to the queue with a
 /// task in its mailbox. All interleavings.
 #[test]
@@ -158,7 +158,7 @@ fn calling_against_claim() {
     });
 }
 
-/// A worker ends its call of user code while a submission claims it by affinity and hands it a task, and
+/// A worker ends its call of user code while a submission claims it as a last worker and hands it a task, and
 /// perhaps takes it back. Excludes: a task that ran and came back, or neither; a worker that stays
 /// `Calling`, or sleeps past the order; two orders. All interleavings.
 #[test]
@@ -223,7 +223,7 @@ fn bench_against_claim() {
     });
 }
 
-/// The cleaner benches the worker while a submission claims it by affinity. Excludes: two owners; a
+/// The cleaner benches the worker while a submission claims it as a last worker. Excludes: two owners; a
 /// worker that is idle later and has no entry. All interleavings.
 #[test]
 fn bench_against_claim_by_affinity() {
@@ -231,7 +231,7 @@ fn bench_against_claim_by_affinity() {
         let cleaner = beside(slot, |slot| slot.bench());
         let held = slot.claim_last_used();
         let benched = cleaner.join().unwrap();
-        // A claim by affinity fails while the word changes, and fails for a worker on the bench.
+        // A claim as a last worker fails while the word changes, and fails for a worker on the bench.
         let held = held
             .or_else(|| slot.claim_benched())
             .or_else(|| slot.claim_last_used());
@@ -242,7 +242,7 @@ fn bench_against_claim_by_affinity() {
     });
 }
 
-/// A worker that was claimed by affinity goes idle again, while the cleaner pops its old entry and
+/// A worker that was claimed as a last worker goes idle again, while the cleaner pops its old entry and
 /// benches it. Excludes: an idle worker that neither has an entry nor is on the bench; a worker
 /// that is on the bench without the cleaner's knowledge. All interleavings.
 #[test]

@@ -1,4 +1,4 @@
-//! `do_with_deadline` (`src/engine/call.rs`, `src/parts/completion`): the two races between a
+//! `do_with_deadline` (`src/core/call.rs`, `src/parts/completion`): the two races between a
 //! caller and the worker that runs its task. The deadline passes at any moment.
 #![cfg(lazypool_loom)]
 

@@ -1,5 +1,5 @@
-//! Submissions that wait in a pool's line for space (`src/engine/line.rs`,
-//! `src/engine/serving.rs`): threads that block, and futures. Laws 14, 20 and 22. `tests/line.rs`
+//! Submissions that wait in a pool's line for space (`src/engine/wait/line.rs`,
+//! `src/engine/wait/serving.rs`): threads that block, and futures. Laws 14, 20 and 22. `tests/line.rs`
 //! models the line alone.
 #![cfg(lazypool_loom)]
 

@@ -1,12 +1,12 @@
 //! Tests of laws in interleavings that can only be forced through the engine's internal state.
 
-use super::call::do_with;
-use super::core::Core;
-use super::request::Extras;
-use super::shutdown::{shutdown, WaitsFor};
-use super::submit::submit;
-use super::threads::NotSpawned;
 use crate::builder::Builder;
+use crate::core::host::NotStarted;
+use crate::engine::lifecycle::shutdown::{shutdown, WaitsFor};
+use crate::engine::shared::Core;
+use crate::engine::submit::call::do_with;
+use crate::engine::submit::erase::submit;
+use crate::engine::submit::request::Extras;
 use crate::error::DeadlineError;
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::NOTIFIED;
@@ -62,8 +62,8 @@ fn a_caller_is_released_while_another_thread_holds_the_lines_lock() {
         s.spawn(move || {
             assert!(serves(core, || ()));
         });
-        until(|| core.line.waiting() != 0);
-        let stopped = core.line.hold();
+        until(|| core.host.line.waiting() != 0);
+        let stopped = core.host.line.hold();
         open.send(()).expect("it waits");
         let released = released.recv_timeout(Duration::from_secs(10));
         drop(stopped);
@@ -91,7 +91,7 @@ fn a_caller_of_a_surplus_worker_is_released_while_the_registry_is_locked() {
             });
             until(|| core.stats().running >= 2);
             core.set_limit(1);
-            let stopped = lock(&core.registry);
+            let stopped = lock(&core.host.registry);
             gates
                 .iter()
                 .for_each(|open| open.send(()).expect("it waits"));
@@ -134,7 +134,7 @@ fn an_idle_worker_takes_orders_while_the_registry_is_locked() {
     let core = pool(Builder::new().max_workers(1).idle_timeout(2 * PAUSE));
     let stopped = loop {
         assert!(call(&core, || ()).is_ok());
-        let stopped = lock(&core.registry);
+        let stopped = lock(&core.host.registry);
         if stopped.bench.is_empty() && stopped.live == 1 {
             break stopped;
         }
@@ -168,7 +168,7 @@ fn law05_a_start_without_a_slot_looks_for_one_again() {
             .spawn_with(slot, &mut task, permit, &mut owed)
             .expect_err("the limit is reached");
         back.leave_with_task();
-        assert!(matches!(why, NotSpawned::NotNeeded));
+        assert!(matches!(why, NotStarted::NotNeeded));
     }
     core.set_limit(3);
     core.pay(&mut owed);
@@ -219,9 +219,9 @@ fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
     until(|| core.stats().idle >= 4);
     let start = now();
     let due = start.checked_add(TIMEOUT).expect("a moment");
-    let sweep = |at| core.sweep(&mut lock(&core.registry), at);
+    let sweep = |at| core.sweep(&mut lock(&core.host.registry), at);
     assert_eq!(sweep(start), Some(due));
-    let bench = lock(&core.registry).bench.clone();
+    let bench = lock(&core.host.registry).bench.clone();
     let bench: Vec<_> = bench.into_iter().map(|(slot, _)| slot).collect();
     assert_eq!((bench.len(), core.ready.is_empty()), (4, true));
     // A trickle of calls keeps one worker in use. Each call comes from a new thread, which has not
@@ -261,17 +261,17 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     core.await_idle();
     let stopped = core.free.pop().expect("the third");
     core.set_limit(2);
-    let registry = lock(&core.registry);
+    let registry = lock(&core.host.registry);
     assert_eq!((registry.live, registry.retiring), (2, 0));
     drop(registry);
-    assert!(core.env.is_closed_or_over_limit(), "over the limit");
+    assert!(core.env.may_have_to_end(), "over the limit");
     let permit = core.gate.take().expect("space").0;
     let (permit, why) = core
         .spawn_with(stopped, &mut None, permit, &mut owed)
         .expect_err("the limit is reached");
-    assert!(matches!(why, NotSpawned::NotNeeded), "{why:?}");
+    assert!(matches!(why, NotStarted::NotNeeded), "{why:?}");
     owed.give(&core.gate, permit);
     core.pay(&mut owed);
-    assert!(!core.env.is_closed_or_over_limit());
+    assert!(!core.env.may_have_to_end());
     end(&core);
 }

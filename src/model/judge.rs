@@ -2,7 +2,7 @@
 //! permits and of the bench. They also assert law 5, which says when a call may start a thread.
 //! [`is_quiet`] asserts more while every worker sleeps.
 
-use crate::engine::core::Core;
+use crate::engine::shared::Core;
 use crate::group::Group;
 use crate::parts::gate::Freed;
 use crate::parts::slot::{State, Word};
@@ -108,7 +108,7 @@ impl Starts {
         if !is_any_idle(core) {
             self.none_idle.set(now);
         }
-        let starting = crate::sync::lock(&core.registry).starting;
+        let starting = crate::sync::lock(&core.host.registry).starting;
         // If `starting` has grown since the last check, this thread has grown it. If another thread
         // had grown it, that thread would have come to a check of its own first.
         if starting > self.starting.replace(starting) {
@@ -151,9 +151,9 @@ fn count(core: &Core, is_one: impl Fn(Word) -> bool) -> u64 {
 /// of benched workers includes each worker on the bench.
 fn assert_bounded(core: &Core) {
     let taken = core.gate.see().taken();
-    let permits = core.settings.max_workers + core.settings.queue_capacity;
+    let permits = core.max_workers() + core.queue_capacity;
     let offered = count(core, |word| word.state() == State::Offered);
-    let (queued, benched) = (core.queue.len(), core.benched.load(Ordering::SeqCst));
+    let (queued, benched) = (core.queue.len(), core.host.benched.load(Ordering::SeqCst));
     let is_sound = taken <= permits as u64
         && queued + offered <= taken
         && count(core, Word::is_benched) <= benched;
@@ -167,7 +167,7 @@ fn assert_bounded(core: &Core) {
 /// Notes for each call on this pool whether others wait in line.
 fn note_line(core: &Core) {
     let is_line_there = core.gate.see().is_waited_for();
-    let waiting = core.line.waiting();
+    let waiting = core.host.line.waiting();
     CALLS.with_borrow_mut(|calls| {
         for ((_, pool), seen) in calls.iter_mut() {
             if *pool == core.env.id {
@@ -203,10 +203,10 @@ pub fn is_quiet(pool: &Pool) -> bool {
         let core = pool.core();
         let rests = |state| state == State::Free || state == State::Idle;
         let words: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
-        let registry = crate::sync::lock(&core.registry);
-        let spawned = core.headcount.spawned.load(Ordering::SeqCst);
+        let registry = crate::sync::lock(&core.host.registry);
+        let spawned = core.host.headcount.spawned.load(Ordering::SeqCst);
         let is_settled =
-            spawned == registry.live as u64 && core.sweep_at.load(Ordering::SeqCst) == 0;
+            spawned == registry.live as u64 && core.host.sweep_at.load(Ordering::SeqCst) == 0;
         let quiet = (is_settled && !core.env.is_closed())
             && (words.iter()).all(|w| rests(w.state()) && w.is_idle() == w.is_parked());
         if quiet {
@@ -223,7 +223,7 @@ pub fn is_quiet(pool: &Pool) -> bool {
                 idle.all(|(slot, _)| entries.contains(&slot)),
                 "{words:?} {entries:?}"
             );
-            let benched = core.benched.load(Ordering::SeqCst);
+            let benched = core.host.benched.load(Ordering::SeqCst);
             assert_eq!(benched, registry.bench.len() as u64, "{words:?}");
             let live = count(core, Word::is_idle);
             assert_eq!(

@@ -46,5 +46,5 @@ mod words;
 /// Asserts that nothing is left over in a pool whose threads have ended: no worker in flight, no
 /// entry in a ring, no queued task, no submitter that waits.
 pub fn assert_at_rest(pool: &Pool) {
-    pool.core().assert_at_rest();
+    pool.core().assert_all_at_rest();
 }

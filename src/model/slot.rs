@@ -77,7 +77,7 @@ impl Slot {
         unsafe { self.slot.send_searching(Claim::AWAKE) };
     }
 
-    /// Claims the worker by affinity. Leaves the worker's entry in the ready ring.
+    /// Claims the worker as a last worker. Leaves the worker's entry in the ready ring.
     pub fn claim_last_used(&self) -> Option<Held> {
         self.slot.claim_last_used(0, true).map(Held)
     }

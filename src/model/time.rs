@@ -1,8 +1,8 @@
 //! Deadlines, sweeps and refused threads for loom models. loom has no clock, so a model makes time
 //! pass by a call.
 
-use crate::engine::call;
-use crate::engine::request::Extras;
+use crate::engine::submit::call;
+use crate::engine::submit::request::Extras;
 use crate::error::DeadlineError;
 use crate::parts::deadline;
 use crate::pool::Pool;
@@ -70,7 +70,7 @@ where
 /// the workers that have been on the bench for `idle_timeout`.
 pub fn sweep(pool: &Pool) {
     let core = pool.core();
-    let _ = core.sweep(&mut lock(&core.registry), now());
+    let _ = core.sweep(&mut lock(&core.host.registry), now());
 }
 
 /// Stores the state of the oldest cell of a pool's queue once more, as [`Queue::store_again`] does.

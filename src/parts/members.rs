@@ -25,8 +25,8 @@
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
-//! | G1 | a task ends: its work, then its count, then it stops being pending | a waiter or a cancel reads `left` |
-//! | G2 | a task enters (`entered`), then leaves (`left`) | a thread reads `left`, then `entered`: it sees the entry of each task whose leave it saw |
+//! | J1 | a task ends: its work, then its count, then it stops being pending | a waiter or a cancel reads `left` |
+//! | J2 | a task enters (`entered`), then leaves (`left`) | a thread reads `left`, then `entered`: it sees the entry of each task whose leave it saw |
 
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
@@ -235,7 +235,7 @@ impl Pending {
         self.count(outcome);
         // The permit comes first: a thread that reads that few tasks are pending finds space.
         let line = self.give_permit();
-        // ORDERING: G1: releases the work of this task to a thread that reads that nothing is
+        // ORDERING: J1: releases the work of this task to a thread that reads that nothing is
         // pending.
         (self.members().counts.left).fetch_add(ENDED, Ordering::SeqCst);
         line
@@ -265,13 +265,13 @@ impl Pending {
         let (entered, counts): (&AtomicU64, &Counts) =
             unsafe { (&(*group).entered, &(*group).counts) };
         let next = |seen: u64| {
-            // ORDERING: G2: read after `left`. If `left` has not changed at the step, the
+            // ORDERING: J2: read after `left`. If `left` has not changed at the step, the
             // difference was exact at this reading. So another task was inside then. It still is
             // after the step, because `left` has not changed and `entered` only grows.
             let may = seen & WATCHED == 0 || inside(entered.load(Ordering::SeqCst), seen) > 1;
             may.then(|| seen.wrapping_add(step))
         };
-        // ORDERING: G1: releases the work of this task to a waiter. Also acquires the work of tasks
+        // ORDERING: J1: releases the work of this task to a waiter. Also acquires the work of tasks
         // that ended before, so that the waiter sees their work, too.
         let left = (counts.left).fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
         if left.is_err() {
@@ -299,10 +299,10 @@ impl Pending {
             let next = seen.wrapping_add(step);
             Some(if is_last { next & !WATCHED } else { next })
         };
-        // ORDERING: G1: as in `leave_by`.
+        // ORDERING: J1: as in `leave_by`.
         let _ = (members.counts.left).fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
         if is_last {
-            // ORDERING: G1: releases the work of all ended tasks.
+            // ORDERING: J1: releases the work of all ended tasks.
             members.zeros.fetch_add(1, Ordering::Release);
             if rare.sleeping > 0 {
                 members.all_ended.notify_all();
@@ -351,14 +351,14 @@ impl Members {
     }
 
     fn left(&self) -> u64 {
-        // ORDERING: G1, P3: acquires the work of ended tasks. A cancel sets its flag before this.
+        // ORDERING: J1, P3: acquires the work of ended tasks. A cancel sets its flag before this.
         self.counts.left.load(Ordering::SeqCst)
     }
 
     /// Begins to watch the group. Returns `false` if nothing is inside. The flag stays set even
     /// then. The caller holds the lock.
     fn watch(&self) -> bool {
-        // ORDERING: G1: a task that leaves later sees the flag.
+        // ORDERING: J1: a task that leaves later sees the flag.
         self.counts.left.fetch_or(WATCHED, Ordering::SeqCst);
         self.is_any_inside()
     }
@@ -393,7 +393,7 @@ impl Members {
     }
 
     fn zeros(&self) -> u64 {
-        // ORDERING: G1: acquires the work of the ended tasks.
+        // ORDERING: J1: acquires the work of the ended tasks.
         self.zeros.load(Ordering::Acquire)
     }
 

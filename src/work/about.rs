@@ -7,7 +7,7 @@
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
-//! | B1 | the worker sets `WRITING`, *then* the fields, *then* the task's number | a reader reads the number, *then* the fields, *then* the number again |
+//! | I1 | the worker sets `WRITING`, *then* the fields, *then* the task's number | a reader reads the number, *then* the fields, *then* the number again |
 
 use crate::sync::{fence, AtomicPtr, AtomicU64, Ordering};
 
@@ -42,7 +42,7 @@ impl About {
     pub(crate) fn set(&self, task: u64, label: Option<&'static str>, started: Option<u64>) {
         // Relaxed: the fence orders it before the fields.
         self.task.store(WRITING, Ordering::Relaxed);
-        // ORDERING: B1: a reader that reads one of the fields below reads `WRITING`, or a later
+        // ORDERING: I1: a reader that reads one of the fields below reads `WRITING`, or a later
         // number, at its second reading.
         fence(Ordering::Release);
         let (address, length) = label.map_or((std::ptr::null(), 0), |label| {
@@ -52,14 +52,14 @@ impl About {
         self.label.store(address.cast_mut(), Ordering::Relaxed);
         self.length.store(length, Ordering::Relaxed);
         self.started.store(started.unwrap_or(0), Ordering::Relaxed);
-        // ORDERING: B1: releases the fields.
+        // ORDERING: I1: releases the fields.
         crate::sync::store_release(&self.task, task);
     }
 
     /// Returns the label and the start of a task. Returns `None` if another task is described, or
     /// none.
     pub(crate) fn get(&self, task: u64) -> Option<(Option<&'static str>, Option<u64>)> {
-        // ORDERING: B1: acquires the fields.
+        // ORDERING: I1: acquires the fields.
         if self.task.load(Ordering::Acquire) != task {
             return None;
         }
@@ -67,7 +67,7 @@ impl About {
         let address = self.label.load(Ordering::Relaxed);
         let length = self.length.load(Ordering::Relaxed);
         let started = self.started.load(Ordering::Relaxed);
-        // ORDERING: B1: the number is read again after the fields.
+        // ORDERING: I1: the number is read again after the fields.
         fence(Ordering::Acquire);
         // Relaxed: the fence orders it.
         if self.task.load(Ordering::Relaxed) != task {

@@ -125,9 +125,9 @@ impl Env {
         self.phase() == fork::generation()
     }
 
-    /// Returns `true` if the pool is closed, or has surplus workers.
+    /// Returns `true` if workers may have to end: the pool is closed, or has surplus workers.
     #[inline]
-    pub(crate) fn is_closed_or_over_limit(&self) -> bool {
+    pub(crate) fn may_have_to_end(&self) -> bool {
         self.phase() & (CLOSED | SURPLUS) != 0
     }
 
@@ -140,7 +140,13 @@ impl Env {
     /// looks for the next task.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
-        self.phase() & !(fork::STEP - 1) != fork::generation()
+        !self.is_own_process()
+    }
+
+    /// Returns `true` if this process has built the pool, so that the pool has workers here.
+    #[inline]
+    pub(crate) fn is_own_process(&self) -> bool {
+        self.phase() & !(fork::STEP - 1) == fork::generation()
     }
 
     #[inline]

@@ -110,13 +110,9 @@ pub(crate) unsafe trait Job: Sized {
     /// Takes the job apart without running it. Never unwinds. Calls no user code, with one
     /// exception: a scope's task drops its closure.
     fn discard(self, why: NeverRan) -> Release;
-    /// Adds the job's own options to `options`, which already has those that the task stores beside
-    /// the job.
-    /// Called before the job runs.
-    fn add_options(&self, _options: &mut Options<'_>) {}
-    /// Returns the task's place in its group, if the job knows it. It is used up once.
-    fn pending(&self) -> Option<Pending> {
-        None
+    /// Returns the options that the job has beside those that the task stores with it.
+    fn own_options(&self) -> Option<&impl Stored> {
+        None::<&()>
     }
     /// `true` for a scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
@@ -139,7 +135,9 @@ impl<S: Stored, J: Job> Contents<S, J> {
     fn options(&self) -> Options<'_> {
         let mut options = Options::default();
         self.stored.add_options(&mut options);
-        self.job.add_options(&mut options);
+        if let Some(own) = self.job.own_options() {
+            own.add_options(&mut options);
+        }
         options
     }
 
@@ -151,7 +149,7 @@ impl<S: Stored, J: Job> Contents<S, J> {
         if options.is_empty() {
             return self.job.run(ctx, end);
         }
-        // SAFETY: a group lives as long as a task is inside it (N7). This task leaves its group
+        // SAFETY: a group lives as long as a task is inside it (E8). This task leaves its group
         // after `finish`.
         if let Err(why) = unsafe { ctx.begin(&options) } {
             return self.dispose(why, ctx, end);
@@ -179,8 +177,11 @@ impl<S: Stored, J: Job> Contents<S, J> {
     fn pending(&self) -> Option<Pending> {
         // A `Pending` is the address of the group. The copy here is used up, and the one that is
         // stored with the task is not.
-        let mut pending = self.job.pending();
+        let mut pending = None;
         self.stored.copy_pending(&mut pending);
+        if let Some(own) = self.job.own_options() {
+            own.copy_pending(&mut pending);
+        }
         pending
     }
 

@@ -39,6 +39,12 @@ impl Stored for &'static str {
     }
 }
 
+impl Stored for Option<&'static str> {
+    fn add_options(&self, options: &mut Options<'_>) {
+        options.label = *self;
+    }
+}
+
 impl Stored for Option<Times> {
     fn add_options(&self, options: &mut Options<'_>) {
         options.times = *self;

@@ -7,7 +7,7 @@
 //! counted is also counted as accepted. If the figures show no running task, they include the ends
 //! of all tasks that have run.
 
-use super::core::{Core, Registry};
+use crate::engine::shared::{Core, Registry};
 use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,18 +15,18 @@ use std::time::Duration;
 impl Core {
     /// Returns the pool's figures.
     pub(crate) fn stats(&self) -> Stats {
-        let refusals = self.counts.refusals();
+        let refusals = self.host.counts.refusals();
         let mut stats = Stats {
             refused: refusals.total(),
             refusals,
             ..Stats::default()
         };
-        let counts = &self.counts;
+        let counts = &self.host.counts;
         // ORDERING: L1: ends are read before acceptances.
         let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
         // Relaxed: `live` is read first and `spawned` last, so `retired` does not underflow.
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let live = count(&self.headcount.live);
+        let live = count(&self.host.headcount.live);
         stats.expired = load(&counts.expired);
         stats.discarded = load(&counts.discarded);
         stats.timed_out = load(&self.env.counts.timed_out);
@@ -38,17 +38,17 @@ impl Core {
         // counted yet.
         let gone = taken.wrapping_add(stats.expired + stats.discarded);
         let queued = (pushed.wrapping_sub(gone) as i64).max(0) as usize;
-        stats.queued = queued.min(self.settings.queue_capacity);
+        stats.queued = queued.min(self.queue_capacity);
         // Tasks beyond the capacity are in the queue only until the workers that are being woken for
         // them have taken them. They count as handed over.
-        let handed_over = (queued - stats.queued).min(self.settings.max_workers - stats.running);
+        let handed_over = (queued - stats.queued).min(self.max_workers() - stats.running);
         stats.running += handed_over;
         stats.workers = live as usize;
         stats.idle = stats.idle.saturating_sub(handed_over).min(stats.workers);
-        stats.peak_workers = count(&self.headcount.peak).max(live) as usize;
-        stats.spawned = count(&self.headcount.spawned).max(live);
+        stats.peak_workers = count(&self.host.headcount.peak).max(live) as usize;
+        stats.spawned = count(&self.host.headcount.spawned).max(live);
         stats.retired = stats.spawned - live;
-        stats.waiting = self.line.waiting() as usize;
+        stats.waiting = self.host.line.waiting() as usize;
         stats.spawn_failures = load(&counts.spawn_failures);
         stats.hook_panics = load(&self.env.counts.hook_panics);
         stats
@@ -78,7 +78,11 @@ impl Core {
                 stats.idle += usize::from(!record.is_new());
             }
         }
-        let oldest = self.ages.as_ref().and_then(|ages| ages.oldest(&self.queue));
+        let oldest = self
+            .host
+            .ages
+            .as_ref()
+            .and_then(|ages| ages.oldest(&self.queue));
         stats.oldest_queued = oldest.map(age);
         taken
     }
@@ -91,7 +95,7 @@ impl Core {
 
     /// Returns snapshots of the threads that a shutdown waits for: the workers that exist, those that
     /// are being started, and those that have left their slot and run their stop hook.
-    pub(super) fn stragglers(&self, registry: &Registry) -> Vec<WorkerSnapshot> {
+    pub(crate) fn stragglers(&self, registry: &Registry) -> Vec<WorkerSnapshot> {
         let is_there = |slot: &usize| {
             matches!(registry.workers.get(*slot), Some(Some(_)))
                 || registry.starting > 0 && self.slots[*slot].is_held()
@@ -113,7 +117,7 @@ impl Core {
     }
 
     /// Returns a snapshot of the worker on a slot.
-    pub(super) fn snapshot(&self, slot: usize) -> WorkerSnapshot {
+    pub(crate) fn snapshot(&self, slot: usize) -> WorkerSnapshot {
         let it = &self.slots[slot];
         let record = &it.record;
         let tally = record.tally(|| it.see().generation());

@@ -1,7 +1,8 @@
 //! How a job enters the pool, and how it comes back if it is refused.
 
-use super::core::Core;
-use super::request::{Location, SubmitError, SubmitOptions};
+use crate::core::submission::{Location, Submission, SubmitError};
+use crate::engine::shared::Core;
+use crate::engine::submit::request::SubmitOptions;
 use crate::error::Refusal;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
@@ -54,7 +55,7 @@ pub(crate) fn submit_with<S: Stored, J: Job>(
 
 /// Submits a task. If it is accepted, the task keeps its permit of its group.
 #[inline]
-pub(super) fn accept(
+pub(crate) fn accept(
     core: &Arc<Core>,
     task: &mut Option<Task>,
     options: &SubmitOptions<'_>,
@@ -75,7 +76,10 @@ fn submit_wrapped<S: Stored, J: Job>(
     let extras = options.extras;
     let (deadline, times) = extras.times(&core.env);
     let options = SubmitOptions {
-        deadline: Some(&deadline),
+        submission: Submission {
+            deadline: Some(&deadline),
+            ..options.submission
+        },
         ..options
     };
     let accept = |task: &mut Option<Task>| accept(core, task, &options);

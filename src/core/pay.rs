@@ -1,14 +1,14 @@
 //! How a thread pays what it owes: see [`Owed`].
 
-use super::core::Core;
+use super::host::Host;
+use super::Core;
 use crate::parts::gate::Freed;
 use crate::parts::in_flight::Seen;
-use crate::parts::line::POOL;
 use crate::sync::Arc;
 use crate::work::owed::{Due, Owed};
 use crate::work::user_code;
 
-impl Core {
+impl<H: Host> Core<H> {
     /// Pays all that a thread owes. First what it owes to other threads, in a loop, because each step
     /// may lead to the next; then what it owes to user code. Called at the end of each public call,
     /// and in a worker's loop. The thread holds no lock, no slot but its own, and no count.
@@ -25,18 +25,22 @@ impl Core {
 
     /// Pays what a thread owes to other threads. User code is left in `owed`.
     #[cold]
-    pub(super) fn pay_others(self: &Arc<Self>, owed: &mut Owed) {
+    pub(crate) fn pay_others(self: &Arc<Self>, owed: &mut Owed) {
+        // In a process that did not build the pool, there is nobody to pay.
+        let pays = self.env.is_own_process();
         while let Some(due) = owed.next() {
+            if !pays {
+                continue;
+            }
             match due {
                 Due::DeadCells => {
                     let mut freed = Freed::default();
                     self.queue.pass_dead(&mut freed);
                     owed.give_freed(&self.gate, &mut freed);
                 }
-                Due::Pass(POOL) => self.pass(owed),
-                Due::Pass(group) => self.pass_in_group(group, owed),
+                Due::Pass(of) => H::pass(self, of, owed),
                 Due::Look => self.look(Seen::is_any_searching, owed),
-                Due::Over => self.retire_idle(),
+                Due::Over => H::all_is_over(self),
             }
         }
     }

@@ -1,16 +1,9 @@
-//! Tasks with a handle. [`call`](super::call) submits a task, waits for it and leaves it in one
-//! function. Here these are three separate steps, and the node is on the heap.
-//!
-//! The docs of [`completion`](crate::parts::completion) say which side owns which part of the node.
-//! A handle that cancels its task takes the task out of the queue or mailbox. If a worker already
-//! has the task, the handle sets a mark in the node. If the node names the worker's slot by then,
-//! the handle moves the decision in that slot to `ABANDONED`, which tells the task that it may
-//! stop. Otherwise the worker has not written its slot into the node yet. It finds the mark when it
-//! does so, and then moves the decision to `ABANDONED` on the handle's behalf.
+#![doc = include_str!("handle.md")]
 
-use super::core::Core;
-use super::groups::submit_member;
-use super::request::{Extras, Location};
+use crate::core::submission::Location;
+use crate::engine::group::submit_member;
+use crate::engine::shared::Core;
+use crate::engine::submit::request::Extras;
 use crate::error::{Panic, Refused, TaskError};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::deadline::Deadline;
@@ -18,7 +11,7 @@ use crate::parts::members::Owner;
 use crate::sync::Arc;
 use crate::work::context::Ctx;
 use crate::work::job::{End, Job, NeverRan, Release, TaskEnd};
-use crate::work::options::Options;
+use crate::work::options::Stored;
 use crate::work::owed::Owed;
 use std::task::Waker;
 
@@ -30,8 +23,8 @@ pub(crate) type Outcome<R> = Result<R, TaskError>;
 unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSide<F, Outcome<R>> {
     const OFFERED: bool = true;
 
-    fn add_options(&self, options: &mut Options<'_>) {
-        options.label = self.node().label;
+    fn own_options(&self) -> Option<&impl Stored> {
+        Some(&self.node().label)
     }
 
     fn run(mut self, ctx: &Ctx<'_>, end: End<'_>) {
@@ -91,7 +84,7 @@ pub(crate) fn submit<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(
 }
 
 impl<R> Ticket<R> {
-    pub(super) fn new(side: HandleSide<Outcome<R>>, core: &Arc<Core>, location: Location) -> Self {
+    pub(crate) fn new(side: HandleSide<Outcome<R>>, core: &Arc<Core>, location: Location) -> Self {
         Self {
             side,
             core: Arc::clone(core),
@@ -119,7 +112,7 @@ impl<R> Ticket<R> {
         // The worker is probably idle or calls this handle's waker. It is this thread's last worker
         // now, so a sequential caller uses one worker, even if it awaits on several threads.
         if let Some(slot) = self.side.node().worker_slot() {
-            self.core.set_affinity(slot, 0);
+            self.core.set_last_worker(slot, 0);
         }
         (self.side.take()).expect("a `Handle` has no second outcome: it was ready before")
     }

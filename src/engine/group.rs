@@ -1,8 +1,9 @@
-//! Members of groups: how their tasks are submitted and counted, and how a group cancels them.
+#![doc = include_str!("group.md")]
 
-use super::core::Core;
-use super::request::{Extras, Location, SubmitError, SubmitOptions};
-use super::submit::submit_with;
+use crate::core::submission::{Location, SubmitError};
+use crate::engine::shared::Core;
+use crate::engine::submit::erase::submit_with;
+use crate::engine::submit::request::{Extras, SubmitOptions};
 use crate::error::{Refusal, TaskError};
 use crate::parts::gate::Permit;
 use crate::parts::members::{Members, Owner, Pending};
@@ -97,8 +98,8 @@ impl Core {
         members: &Members,
         options: &SubmitOptions<'_>,
     ) -> Result<(), SubmitError> {
-        let blocks = options.blocks(self.blocks);
-        let on_worker = options.is_on_worker(&self.env);
+        let blocks = options.blocks(self.host.blocks);
+        let on_worker = options.submission.is_on_worker(&self.env);
         let why = if self.env.is_forked() {
             Refusal::Forked
         } else if members.is_cancelled() {
@@ -112,7 +113,7 @@ impl Core {
         } else {
             return Ok(());
         };
-        Err(self.counts.refuse(SubmitError::Refused(why)))
+        Err(self.host.counts.refuse(SubmitError::Refused(why)))
     }
 
     /// Notes that a member has been accepted at a place. Does what [`member_accepted`] does, and pays
@@ -132,7 +133,7 @@ impl Core {
     /// may have missed the task, because it read the positions before this one was noted (P3). So
     /// this thread takes the task out.
     #[inline]
-    pub(super) fn member_accepted(
+    pub(crate) fn member_accepted(
         self: &Arc<Self>,
         members: &Arc<Members>,
         location: Location,

@@ -1,10 +1,11 @@
 //! The future that waits for space for a task, then returns the task's handle. The task waits in
 //! line without a thread, and gets its space whether the future is polled or not.
 
-use super::admission::Admitted;
-use super::awaited::{Outcome, Ticket};
-use super::core::Core;
-use super::request::{Answer, Extras, SubmitOptions};
+use crate::core::submission::Submission;
+use crate::engine::handle::{Outcome, Ticket};
+use crate::engine::shared::Core;
+use crate::engine::submit::request::{Answer, Extras, SubmitOptions};
+use crate::engine::wait::admission::Admitted;
 use crate::error::Refused;
 use crate::parts::completion::{pair, HandleSide, TaskSide, WakeUp};
 use crate::parts::members::{Owner, Pending};
@@ -51,7 +52,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
         let (ticket, _) =
             (self.in_line.as_ref()).expect("`ServeAsync` was polled after it had returned `Ready`");
         let mut wake_up = Some(WakeUp::Task(waker.clone()));
-        let answer = self.core.line.fetch(*ticket, &mut wake_up);
+        let answer = self.core.host.line.fetch(*ticket, &mut wake_up);
         // The drop of a waker is user code. Its panic must not lose the answer.
         drop_contained(wake_up);
         let Some(answer) = answer else {
@@ -71,8 +72,12 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
         };
         let members = self.members.as_ref();
         let (deadline, times) = extras.times(&core.env);
-        let options = SubmitOptions {
+        let submission = Submission {
             deadline: Some(&deadline),
+            ..Submission::default()
+        };
+        let options = SubmitOptions {
+            submission,
             ..extras.plain()
         };
         let entered = match core.enter(members, &options) {

@@ -9,9 +9,10 @@
 //! Threads join each other as they end, see [`thread`](crate::work::thread). A shutdown joins the
 //! rest.
 
-use super::core::{Core, Registry};
-use super::request::Location;
-use super::worker;
+use crate::core::host::NotStarted;
+use crate::core::submission::Location;
+use crate::core::worker;
+use crate::engine::shared::{Core, Registry};
 use crate::parts::backoff::Backoff;
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::NOTIFIED;
@@ -22,21 +23,10 @@ use crate::work::owed::Owed;
 use crate::work::thread::{start, Thread};
 use std::io;
 
-/// The reason why no worker was started. If the spawner had popped a slot, the slot is free again,
-/// or withheld.
-#[derive(Debug)]
-#[must_use]
-pub(crate) enum NotSpawned {
-    /// The limit is reached, no slot was free, or the pool is closed and nothing is queued.
-    NotNeeded,
-    /// The OS refused a thread.
-    Failed(io::Error),
-}
-
 impl Core {
     /// Gives back a slot without a thread, under the registry's lock. If too few slots are withheld
     /// for the limit, withholds the slot. Otherwise the slot becomes free.
-    pub(super) fn put_back(&self, registry: &mut Registry, slot: usize) {
+    pub(crate) fn put_back(&self, registry: &mut Registry, slot: usize) {
         if self.slots_to_withhold(registry) == 0 {
             return self.free.push(slot);
         }
@@ -59,7 +49,7 @@ impl Core {
     }
 
     /// Starts a worker that looks at the queue, and pays what that leads to.
-    pub(crate) fn start_worker(self: &Arc<Self>) -> Result<(), NotSpawned> {
+    pub(crate) fn start_worker(self: &Arc<Self>) -> Result<(), NotStarted> {
         let mut owed = Owed::default();
         let started = self.spawn_searcher(&mut owed);
         self.pay(&mut owed);
@@ -69,9 +59,9 @@ impl Core {
     /// Starts a worker that looks at the queue. Other threads rely on it from here on: it counts as
     /// notified until it looks at the queue or, in a pool with a start hook, until it is registered,
     /// because a hook may take long.
-    pub(crate) fn spawn_searcher(self: &Arc<Self>, owed: &mut Owed) -> Result<(), NotSpawned> {
+    pub(crate) fn spawn_searcher(self: &Arc<Self>, owed: &mut Owed) -> Result<(), NotStarted> {
         self.in_flight.add(NOTIFIED);
-        let slot = self.free.pop().ok_or(NotSpawned::NotNeeded);
+        let slot = self.free.pop().ok_or(NotStarted::NotNeeded);
         let started = slot.and_then(|slot| self.start_thread(slot, false, owed));
         let result = started.map(|(slot, thread)| _ = self.register(slot, thread, None));
         if result.is_err() || self.env.hooks.start.is_some() {
@@ -83,20 +73,20 @@ impl Core {
     /// Starts a worker for a task that has a permit, on a slot that the caller has popped from the
     /// free ring. The task is the worker's first order. On failure, gives the permit back.
     #[cold]
-    pub(super) fn spawn_with(
+    pub(crate) fn spawn_with(
         self: &Arc<Self>,
         slot: usize,
         task: &mut Option<Task>,
         permit: Permit,
         owed: &mut Owed,
-    ) -> Result<Location, (Permit, NotSpawned)> {
+    ) -> Result<Location, (Permit, NotStarted)> {
         match self.start_thread(slot, true, owed) {
             Ok((slot, thread)) => {
                 let location = self.register(slot, thread, Some((task, permit)));
                 Ok(location.expect("the location of the task"))
             }
             Err(why) => {
-                if matches!(why, NotSpawned::NotNeeded) {
+                if matches!(why, NotStarted::NotNeeded) {
                     // While this thread held the slot, other submissions may have seen no free slot
                     // and queued their tasks without a worker for them (A4).
                     owed.look();
@@ -112,35 +102,35 @@ impl Core {
         slot: usize,
         has_task: bool,
         owed: &mut Owed,
-    ) -> Result<(usize, Thread), NotSpawned> {
+    ) -> Result<(usize, Thread), NotStarted> {
         self.begin_start(slot, has_task)?;
         let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
         let main = move || worker::main(&core, slot);
-        let ended = Arc::clone(&self.ended);
-        match start(name, self.settings.stack_size, ended, main) {
+        let ended = Arc::clone(&self.host.ended);
+        match start(name, self.host.stack_size, ended, main) {
             Ok(thread) => Ok((slot, thread)),
             Err(error) => {
                 self.start_failed(slot);
                 if cfg!(feature = "tracing") {
                     owed.calls().tell_refused(copy_of(&error));
                 }
-                Err(NotSpawned::Failed(error))
+                Err(NotStarted::Failed(error))
             }
         }
     }
 
     /// Begins a start. Gives the slot back and returns an error if the limit is reached; or if the
     /// worker is to look at the queue, the pool is closed and nothing is queued.
-    fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotSpawned> {
-        let mut registry = lock(&self.registry);
+    fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotStarted> {
+        let mut registry = lock(&self.host.registry);
         let is_of_use = has_task || !self.env.is_closed() || !self.queue.is_empty();
         if !is_of_use || self.slots_to_withhold(&registry) > 0 {
             self.put_back(&mut registry, slot);
-            return Err(NotSpawned::NotNeeded);
+            return Err(NotStarted::NotNeeded);
         }
         registry.starting += 1;
-        let used = &self.headcount.used;
+        let used = &self.host.headcount.used;
         // Relaxed: only threads with the registry's lock write it.
         if used.load(Ordering::Relaxed) <= slot as u64 {
             // ORDERING: P3, L1: set before the slot gets a task.
@@ -153,14 +143,17 @@ impl Core {
 
     /// Gives back the slot of a start for which the OS refused a thread.
     fn start_failed(self: &Arc<Self>, slot: usize) {
-        let mut registry = lock(&self.registry);
+        let mut registry = lock(&self.host.registry);
         registry.starting -= 1;
         // Relaxed: a figure.
-        self.counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
+        self.host
+            .counts
+            .spawn_failures
+            .fetch_add(1, Ordering::Relaxed);
         // SAFETY: this thread called `begin_start` for the slot, and the OS created no thread.
         unsafe { self.slots[slot].start_failed() };
         self.put_back(&mut registry, slot);
-        self.changed.notify_all();
+        self.host.changed.notify_all();
     }
 
     /// Registers a new thread, counts it, and gives it its first order: a task, or a look at the
@@ -172,7 +165,7 @@ impl Core {
         task: Option<(&mut Option<Task>, Permit)>,
     ) -> Option<Location> {
         let it = &self.slots[slot];
-        let mut registry = lock(&self.registry);
+        let mut registry = lock(&self.host.registry);
         registry.starting -= 1;
         // SAFETY: this thread holds the slot. The new thread waits for its first order, and does
         // not touch the stored handle before that.
@@ -185,7 +178,7 @@ impl Core {
         it.record.begin_worker(self.env.hooks.start.is_some());
         // Relaxed: figures. Only threads with the registry's lock write them. `spawned` is written
         // first, because a reader reads it last.
-        let figures = &self.headcount;
+        let figures = &self.host.headcount;
         figures.spawned.fetch_add(1, Ordering::Relaxed);
         figures.live.fetch_add(1, Ordering::Relaxed);
         let peak = figures.peak.load(Ordering::Relaxed);
@@ -195,7 +188,7 @@ impl Core {
         }
         self.begin_sweeps(&registry);
         // A shutdown may wait until `starting` is zero.
-        self.changed.notify_all();
+        self.host.changed.notify_all();
         // SAFETY: this thread has held the slot since `begin_start`. A new worker is not parked, so
         // the claim is `AWAKE`.
         unsafe {
@@ -212,7 +205,7 @@ impl Core {
     /// Tells the worker on a slot to end, if the worker is idle. If `benched` is set, the worker
     /// must also still be on the bench. The caller holds the registry's lock, so the slot keeps its
     /// thread meanwhile.
-    pub(super) fn retire(&self, registry: &mut Registry, slot: usize, benched: bool) {
+    pub(crate) fn retire(&self, registry: &mut Registry, slot: usize, benched: bool) {
         let Some(Some(worker)) = registry.workers.get(slot) else {
             return;
         };
@@ -226,13 +219,13 @@ impl Core {
     }
 
     /// Tells every idle worker to end, and shutdowns to look whether all have ended.
-    pub(super) fn retire_idle(&self) {
-        let mut registry = lock(&self.registry);
+    pub(crate) fn retire_idle(&self) {
+        let mut registry = lock(&self.host.registry);
         for slot in 0..registry.workers.len() {
             self.retire(&mut registry, slot, false);
         }
         self.end_sweeps(&registry);
-        self.changed.notify_all();
+        self.host.changed.notify_all();
     }
 }
 

@@ -18,7 +18,7 @@
 //! workers sleep until the next sweep is due (`sweep_at`), and the first worker that wakes up makes
 //! the sweep. So no thread is started for the cleaner, and none stays alive only for it.
 
-use super::core::{Core, Registry};
+use crate::engine::shared::{Core, Registry};
 use crate::parts::slot::Claim;
 use crate::sync::{lock, now, thread, try_lock, Instant, Ordering};
 use std::time::Duration;
@@ -26,19 +26,19 @@ use std::time::Duration;
 impl Core {
     /// Returns `true` if a sweep could end a worker, now or later.
     fn is_cleaner_of_use(&self, registry: &Registry) -> bool {
-        registry.live > self.settings.min_workers
-            && self.settings.idle_timeout != Duration::MAX
+        registry.live > self.host.min_workers
+            && self.host.idle_timeout != Duration::MAX
             && !self.env.is_closed()
     }
 
     /// Returns the time between two sweeps.
     fn pause(&self) -> Duration {
-        (self.settings.idle_timeout / 2).max(Duration::from_micros(500))
+        (self.host.idle_timeout / 2).max(Duration::from_micros(500))
     }
 
     /// Schedules the first sweep, if sweeps could end a worker and none is scheduled. Called when a
     /// worker has been started. loom models have no clock, and call `sweep` themselves.
-    pub(super) fn begin_sweeps(&self, registry: &Registry) {
+    pub(crate) fn begin_sweeps(&self, registry: &Registry) {
         let may_begin = !cfg!(lazypool_loom) && self.is_cleaner_of_use(registry);
         if may_begin && self.put_off(0, self.pause()).is_some() {
             // The workers that already sleep have set no timer. They are woken up to set one.
@@ -50,10 +50,10 @@ impl Core {
 
     /// Clears the time of the next sweep if sweeps could no longer end a worker. Called when a
     /// worker has ended, when the pool has been closed, and after a sweep.
-    pub(super) fn end_sweeps(&self, registry: &Registry) {
+    pub(crate) fn end_sweeps(&self, registry: &Registry) {
         if !self.is_cleaner_of_use(registry) {
             // Relaxed: a worker that does not see this wakes up once for nothing.
-            self.sweep_at.store(0, Ordering::Relaxed);
+            self.host.sweep_at.store(0, Ordering::Relaxed);
         }
     }
 
@@ -65,7 +65,7 @@ impl Core {
         let at = self.env.nanos_now().saturating_add(pause);
         // Relaxed: the thread that changes `sweep_at` from zero then unparks all workers, so none
         // of them sleeps on without a timer.
-        (self.sweep_at)
+        (self.host.sweep_at)
             .compare_exchange(from, at, Ordering::Relaxed, Ordering::Relaxed)
             .ok()
             .map(|_| at)
@@ -75,9 +75,9 @@ impl Core {
     /// sweep is due already, makes the sweep instead, unless another thread sweeps or holds the
     /// registry's lock.
     #[cold]
-    pub(super) fn sleep_idle(&self) {
+    pub(crate) fn sleep_idle(&self) {
         // Relaxed: see `put_off`.
-        let at = self.sweep_at.load(Ordering::Relaxed);
+        let at = self.host.sweep_at.load(Ordering::Relaxed);
         if at == 0 {
             return thread::park();
         }
@@ -91,7 +91,7 @@ impl Core {
         let Some(at) = self.put_off(at, self.pause()) else {
             return;
         };
-        let Some(mut registry) = try_lock(&self.registry) else {
+        let Some(mut registry) = try_lock(&self.host.registry) else {
             // The OS may have stopped the thread that holds the lock. If this worker waited for the
             // lock, it could not obey an order meanwhile. So it parks for a moment, then tries
             // again. An order would unpark it.
@@ -113,7 +113,7 @@ impl Core {
         let mut earlier = 0..registry.bench.len();
         let (_, listed) = self.ready.held();
         // ORDERING: P1: the workers are counted before they leave the ring.
-        self.benched.fetch_add(listed, Ordering::SeqCst);
+        self.host.benched.fetch_add(listed, Ordering::SeqCst);
         let popped = std::iter::from_fn(|| self.ready.pop()).take(listed as usize);
         registry.bench.extend(popped.map(|slot| (slot, now)));
         // The first entries are from earlier sweeps, the others have just been popped. Earlier
@@ -127,16 +127,16 @@ impl Core {
         });
         let next = self.retire_due(registry, now);
         // ORDERING: P1: lowered after the workers are on the bench, or counted as ending.
-        (self.benched).swap(registry.bench.len() as u64, Ordering::SeqCst);
+        (self.host.benched).swap(registry.bench.len() as u64, Ordering::SeqCst);
         next
     }
 
     /// Retires the workers on the bench that have been there for `idle_timeout`, oldest first,
     /// until `min_workers` are left. Returns the time at which the next worker has to be retired.
     fn retire_due(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
-        while registry.live > self.settings.min_workers + registry.retiring {
+        while registry.live > self.host.min_workers + registry.retiring {
             let (slot, since) = *registry.bench.front()?;
-            let due = since.checked_add(self.settings.idle_timeout);
+            let due = since.checked_add(self.host.idle_timeout);
             if due.is_none_or(|due| due > now) {
                 return due;
             }
@@ -148,21 +148,21 @@ impl Core {
 
     /// Claims the worker that was put on the bench last. Submissions call this when the ready ring
     /// is empty.
-    pub(super) fn claim_benched(&self) -> Option<(usize, Claim)> {
+    pub(crate) fn claim_benched(&self) -> Option<(usize, Claim)> {
         if !self.is_any_benched() {
             return None;
         }
-        let mut registry = lock(&self.registry);
+        let mut registry = lock(&self.host.registry);
         let claim = |(slot, _): (usize, _)| Some((slot, self.slots[slot].claim_benched()?));
         let claimed = std::iter::from_fn(|| registry.bench.pop_back()).find_map(claim);
         // ORDERING: P1: lowered after the worker was claimed.
-        (self.benched).swap(registry.bench.len() as u64, Ordering::SeqCst);
+        (self.host.benched).swap(registry.bench.len() as u64, Ordering::SeqCst);
         claimed
     }
 
     #[inline]
-    pub(super) fn is_any_benched(&self) -> bool {
+    pub(crate) fn is_any_benched(&self) -> bool {
         // ORDERING: P1: read after a push into the queue.
-        self.benched.load(Ordering::SeqCst) != 0
+        self.host.benched.load(Ordering::SeqCst) != 0
     }
 }

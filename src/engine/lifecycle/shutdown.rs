@@ -5,8 +5,8 @@
 //! gate's flag `ASLEEP`, under the registry's lock, which fails while a permit is taken. So once no
 //! worker lives and none is being started, nothing is left in the queue.
 
-use super::core::{Core, Registry};
-use super::threads::NotSpawned;
+use crate::core::host::NotStarted;
+use crate::engine::shared::{Core, Registry};
 use crate::parts::backoff::Backoff;
 use crate::parts::deadline::Deadline;
 use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
@@ -37,7 +37,7 @@ pub(crate) enum WaitsFor {
 }
 
 /// Begins a shutdown and waits for its end. Does not wait if this thread is a worker of the pool,
-/// or runs user code of one of the pool's frames: see [`discard`](super::discard).
+/// or runs user code of one of the pool's frames: see [`discard`](crate::engine::lifecycle::discard).
 pub(crate) fn shutdown(
     core: &Arc<Core>,
     mode: Shutdown,
@@ -68,12 +68,12 @@ pub(crate) fn shutdown(
     };
     if waits && !stragglers.is_empty() {
         // Relaxed: only the drop of the `Pool` reads it, and every `shutdown` has returned by then.
-        core.gave_up.store(true, Ordering::Relaxed);
+        core.host.gave_up.store(true, Ordering::Relaxed);
         core.tell_stragglers(&stragglers);
     }
     ShutdownReport {
         // ORDERING: L1: includes the discards of this call.
-        discarded: core.counts.shut_out.load(Ordering::SeqCst),
+        discarded: core.host.counts.shut_out.load(Ordering::SeqCst),
         stragglers,
     }
 }
@@ -95,7 +95,7 @@ fn forked(core: &Arc<Core>) -> ShutdownReport {
 /// destructors.
 fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerSnapshot> {
     let deadline = Deadline::from_now(timeout);
-    let mut registry = lock(&core.registry);
+    let mut registry = lock(&core.host.registry);
     let (mut has_failed, mut backoff) = (false, Backoff::default());
     // A submission that has taken a permit and has no worker yet is about to start one.
     while registry.live + registry.starting + registry.stopping.len() > 0
@@ -110,7 +110,7 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
             // yet. A report now would be clean, and then that task would run.
             drop(registry);
             backoff.wait();
-            registry = lock(&core.registry);
+            registry = lock(&core.host.registry);
             continue;
         }
         let is_drop = waits_for == WaitsFor::Wanted;
@@ -122,21 +122,21 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
             // A queued task may have been left to these workers, but they look at the queue only
             // when their tasks end. So another worker is started for the task.
             drop(registry);
-            has_failed = matches!(core.start_worker(), Err(NotSpawned::Failed(_)));
-            registry = lock(&core.registry);
+            has_failed = matches!(core.start_worker(), Err(NotStarted::Failed(_)));
+            registry = lock(&core.host.registry);
             if has_failed {
                 continue;
             }
         }
         let left = [deadline.left(), is_drop.then_some(LOOK_AGAIN)];
         let left = left.into_iter().flatten().min();
-        registry = sync::wait(&core.changed, registry, left);
+        registry = sync::wait(&core.host.changed, registry, left);
     }
     drop(registry);
     // One shutdown joins at a time. So once this shutdown holds the lock, the threads that another
     // shutdown took from the list have been joined, too.
-    let _turn = lock(&core.joining);
-    let ended = std::mem::take(&mut *lock(&core.ended));
+    let _turn = lock(&core.host.joining);
+    let ended = std::mem::take(&mut *lock(&core.host.ended));
     join(ended);
     Vec::new()
 }
@@ -145,7 +145,7 @@ impl Core {
     /// Tells subscribers which workers have not ended. Each worker is reported once.
     fn tell_stragglers(&self, stragglers: &[WorkerSnapshot]) {
         for straggler in stragglers {
-            let mut registry = lock(&self.registry);
+            let mut registry = lock(&self.host.registry);
             let is_told = registry.reported.contains(&straggler.slot);
             if !is_told {
                 registry.reported.push(straggler.slot);
@@ -161,7 +161,7 @@ impl Core {
     /// Returns the workers that have not ended. If this thread is a worker of the pool, includes
     /// that worker, even if it has left its slot and its thread-local destructors are running.
     fn stragglers_and_self(&self) -> Vec<WorkerSnapshot> {
-        let registry = lock(&self.registry);
+        let registry = lock(&self.host.registry);
         let mut stragglers = self.stragglers(&registry);
         if let Some(own) = self.env.own_slot() {
             if stragglers.iter().all(|worker| worker.slot != own) {

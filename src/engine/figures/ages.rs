@@ -16,7 +16,7 @@ impl Ages {
     }
 
     /// Notes when the task at a position was submitted.
-    pub(super) fn note(&self, queue: &Queue<Task>, position: u64, submitted: u64) {
+    pub(crate) fn note(&self, queue: &Queue<Task>, position: u64, submitted: u64) {
         let mut noted = lock(&self.0[queue.cell_of(position)]);
         // If the OS stops this thread before this step, another thread may note the next task of
         // the cell first. That newer note must not be overwritten.
@@ -27,7 +27,7 @@ impl Ages {
 
     /// Returns the time when the oldest queued task was submitted. If that task has just been
     /// queued and is not noted yet, returns the time of a later task, which may have been taken out.
-    pub(super) fn oldest(&self, queue: &Queue<Task>) -> Option<u64> {
+    pub(crate) fn oldest(&self, queue: &Queue<Task>) -> Option<u64> {
         queue.positions().find_map(|position| {
             let (noted, submitted) = *lock(&self.0[queue.cell_of(position)]);
             (noted == position && submitted != 0).then_some(submitted)

@@ -4,8 +4,11 @@
 //! A submission to a full group waits in the group's line for a permit of the group. With that permit
 //! it needs one of the pool, and waits in the pool's line if there is none.
 
-use super::core::Core;
-use super::request::{Answer, Location, SubmitError, SubmitOptions, Wanted};
+use crate::core::host::Host;
+use crate::core::place::Accepted;
+use crate::core::submission::{Location, SubmitError};
+use crate::engine::shared::{Core, Shared};
+use crate::engine::submit::request::{Answer, SubmitOptions, Wanted};
 use crate::error::Refusal;
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::WakeUp;
@@ -19,26 +22,26 @@ use crate::work::owed::Owed;
 use crate::work::panics::drop_contained;
 
 /// The reason why an owner has left the line before its turn.
-pub(super) struct LeftLine {
-    pub(super) task: Task,
+pub(crate) struct LeftLine {
+    pub(crate) task: Task,
     /// Set if the task has stood in the line of its group.
-    pub(super) in_group: bool,
+    pub(crate) in_group: bool,
 }
 
 impl Core {
     // ---- passing ----------------------------------------------------------------------
 
     /// Passes a permit of the pool to the first submission in line, if one is free.
-    pub(super) fn pass(self: &Arc<Self>, owed: &mut Owed) {
-        if let Some((passed, permit)) = self.line.pass(POOL, &self.gate) {
+    pub(crate) fn pass(self: &Arc<Self>, owed: &mut Owed) {
+        if let Some((passed, permit)) = self.host.line.pass(POOL, &self.gate) {
             self.place_passed(passed, permit, self.gate.see(), owed);
         }
     }
 
     /// Passes a permit of a group to the first submission in the group's line, if one is free. That
     /// submission then takes a permit of the pool, or waits in the pool's line.
-    pub(super) fn pass_in_group(self: &Arc<Self>, group: u64, owed: &mut Owed) {
-        let Some((mut passed, permit)) = self.line.pass(group, &self.gate) else {
+    pub(crate) fn pass_in_group(self: &Arc<Self>, group: u64, owed: &mut Owed) {
+        let Some((mut passed, permit)) = self.host.line.pass(group, &self.gate) else {
             return;
         };
         passed.task.of_group = Some(permit);
@@ -47,7 +50,7 @@ impl Core {
             Err(_) => {
                 let members = passed.task.members.clone();
                 let is_over = || self.is_over(members.as_deref());
-                match self.line.move_on(&self.gate, passed, is_over) {
+                match self.host.line.move_on(&self.gate, passed, is_over) {
                     Ok(()) => self.pass(owed),
                     Err(passed) => self.refuse_passed(passed, owed),
                 }
@@ -83,10 +86,14 @@ impl Core {
             submitted,
         } = task;
         let mut task = Some(task);
+        let accepted = Accepted {
+            permit,
+            seen,
+            nested: false,
+            stamp: submitted,
+        };
         // The placing of another thread's task must not change this thread's last worker.
-        let placed =
-            Self::keep_affinity(|| self.place(permit, seen, &mut task, false, submitted, owed));
-        match placed {
+        match Self::keep_last_worker(|| self.place(accepted, &mut task, owed)) {
             Ok(location) => {
                 if let Some(permit) = of_group {
                     permit.leave_with_task();
@@ -96,8 +103,7 @@ impl Core {
                 }
                 self.answer(ticket, Ok(location), owed);
             }
-            Err((permit, why)) => {
-                owed.give(&self.gate, permit);
+            Err(why) => {
                 let task = task.expect("a refused task stays");
                 let wanted = Wanted {
                     task,
@@ -112,7 +118,7 @@ impl Core {
     }
 
     fn answer(&self, ticket: u64, answer: Answer, owed: &mut Owed) {
-        if let Some(waker) = self.line.answer(ticket, answer) {
+        if let Some(waker) = self.host.line.answer(ticket, answer) {
             owed.calls().wake(waker);
         }
     }
@@ -139,7 +145,11 @@ impl Core {
         why: Refusal,
         owed: &mut Owed,
     ) {
-        let why = self.counts.refuse(SubmitError::Refused(why)).into_refusal();
+        let why = self
+            .host
+            .counts
+            .refuse(SubmitError::Refused(why))
+            .into_refusal();
         let Wanted {
             task,
             members,
@@ -162,7 +172,7 @@ impl Core {
     }
 
     /// Gives a permit of a group back, and notes whether a submission waits for it.
-    pub(super) fn give_to_group(&self, members: Option<&Members>, permit: Permit, owed: &mut Owed) {
+    pub(crate) fn give_to_group(&self, members: Option<&Members>, permit: Permit, owed: &mut Owed) {
         let members = members.expect("the permit is one of the task's group");
         let gate = members.gate().expect("only a limited group has permits");
         let seen = gate.give(permit);
@@ -173,8 +183,9 @@ impl Core {
 
     /// Takes the tasks of a cancelled group out of the lines, or all tasks of a closed pool (`None`),
     /// and gives them back to their owners.
-    pub(super) fn turn_away(self: &Arc<Self>, group: Option<&Members>, owed: &mut Owed) {
+    pub(crate) fn turn_away(self: &Arc<Self>, group: Option<&Members>, owed: &mut Owed) {
         for passed in self
+            .host
             .line
             .take_all(group.map(|members| members.id), &self.gate)
         {
@@ -187,7 +198,7 @@ impl Core {
     /// Puts a task at the end of the line of its group, or of the pool's if it has a permit of its
     /// group or needs none. Returns its ticket. Gives the task back if it is refused at once.
     /// `thread` is the owner's wake-up, or `None` if the owner is a future.
-    pub(super) fn join_line(
+    pub(crate) fn join_line(
         self: &Arc<Self>,
         task: Task,
         options: &SubmitOptions<'_>,
@@ -199,12 +210,16 @@ impl Core {
             members: options.members.cloned(),
             of_group: options.of_group.take(),
             is_future: thread.is_none(),
-            submitted: self.submitted_at(),
+            submitted: Shared::stamp(self),
         };
         let group = wanted.group();
         let line = if options.waits_for_group { group } else { POOL };
         let is_over = || self.is_over(options.members.map(|members| &**members));
-        match self.line.join(line, &self.gate, wanted, thread, is_over) {
+        match self
+            .host
+            .line
+            .join(line, &self.gate, wanted, thread, is_over)
+        {
             Ok(ticket) => {
                 match line {
                     POOL => self.pass(owed),
@@ -222,7 +237,7 @@ impl Core {
     /// Puts the task at the end of the line, and sleeps until it has an answer, or until the
     /// earlier of the submission's deadline and `block_until`.
     #[cold]
-    pub(super) fn wait_for_space(
+    pub(crate) fn wait_for_space(
         self: &Arc<Self>,
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
@@ -240,10 +255,10 @@ impl Core {
             }
         };
         self.pay(&mut owed);
-        let own = options.deadline.unwrap_or(block_until);
+        let own = options.submission.deadline.unwrap_or(block_until);
         let until = std::cmp::min_by_key(own, block_until, |deadline| self.env.due(deadline));
         let answer = loop {
-            if let Some(answer) = self.line.fetch(ticket, &mut None) {
+            if let Some(answer) = self.host.line.fetch(ticket, &mut None) {
                 break answer;
             }
             if !until.park() {
@@ -252,7 +267,7 @@ impl Core {
                     Err(left) => {
                         self.pay(&mut owed);
                         *task = Some(left.task);
-                        return Err(self.counts.refuse(options.too_late(left.in_group)));
+                        return Err(self.host.counts.refuse(options.too_late(left.in_group)));
                     }
                 }
             }
@@ -262,16 +277,16 @@ impl Core {
             SubmitError::Refused(why)
         })?;
         if let Location::Mailbox { slot, generation } = location {
-            self.set_affinity(slot, generation);
+            self.set_last_worker(slot, generation);
         }
         Ok(location)
     }
 
     /// Leaves the line. Returns the answer if there is one, or else the task, as the error.
-    pub(super) fn leave_line(&self, ticket: u64, owed: &mut Owed) -> Result<Answer, LeftLine> {
+    pub(crate) fn leave_line(&self, ticket: u64, owed: &mut Owed) -> Result<Answer, LeftLine> {
         let mut backoff = Backoff::default();
         loop {
-            match self.line.leave(ticket, &self.gate) {
+            match self.host.line.leave(ticket, &self.gate) {
                 Left::Answered(answer) => return Ok(answer),
                 Left::Taken => backoff.wait(),
                 Left::Unanswered(line, wanted, wake_up) => {

@@ -1,7 +1,7 @@
 //! The options of a submission, and its result.
 
+use crate::core::submission::{Location, Submission, SubmitError};
 use crate::error::Refusal;
-use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
 use crate::parts::deadline::{Deadline, Until};
 use crate::parts::gate::{Gate, Permit};
 use crate::parts::line::Waits;
@@ -14,54 +14,16 @@ use crate::work::options::Times;
 use std::cell::Cell;
 use std::time::Duration;
 
-/// The place where an accepted task was put.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Location {
-    Mailbox { slot: usize, generation: u64 },
-    Queue { position: u64 },
-}
-
-impl Location {
-    /// Returns the id by which the decision of a worker names this task.
-    pub(crate) fn task_id(self) -> u64 {
-        match self {
-            Self::Mailbox { generation, .. } => mailbox_id(generation),
-            Self::Queue { position } => queue_id(position),
-        }
-    }
-}
-
-/// The reason why a task came back.
-#[derive(Debug)]
-pub(crate) enum SubmitError {
-    Refused(Refusal),
-    /// The deadline passed before there was space.
-    Expired,
-}
-
-impl SubmitError {
-    /// Returns the reason for the refusal. Must not be called on `Expired`. A submission without a
-    /// `node` never fails as `Expired`.
-    #[inline]
-    pub(crate) fn into_refusal(self) -> Refusal {
-        match self {
-            Self::Refused(why) => why,
-            Self::Expired => unreachable!("only where an outcome is awaited"),
-        }
-    }
-}
-
 /// An entry of the line: a task that waits for space.
 pub(crate) struct Wanted {
-    pub(super) task: Task,
-    pub(super) members: Option<Arc<Members>>,
+    pub(crate) task: Task,
+    pub(crate) members: Option<Arc<Members>>,
     /// The task's permit of its group, if the group has a limit, and the task has the permit already.
-    pub(super) of_group: Option<Permit>,
+    pub(crate) of_group: Option<Permit>,
     /// Set if the owner is a future, which may never be polled again.
-    pub(super) is_future: bool,
+    pub(crate) is_future: bool,
     /// The time of the submission. Zero unless the pool tracks ages.
-    pub(super) submitted: u64,
+    pub(crate) submitted: u64,
 }
 
 /// The answer to an entry of the line. A refused task goes back to its owner. The refusal has been
@@ -83,19 +45,9 @@ impl Waits for Wanted {
 pub(crate) struct SubmitOptions<'a> {
     /// The options that a submitter, group or scope adds.
     pub(crate) extras: &'a Extras,
-    /// The deadline of the submission.
-    pub(crate) deadline: Option<&'a Deadline>,
-    /// The node of a caller that waits for the outcome. If the deadline passes before the task is
-    /// accepted, a submission with a node fails as `Expired`, and a submission without a node is
-    /// refused as `Saturated`.
-    pub(crate) node: Option<&'a WaitNode>,
-    /// Set if a thread waits for the end of the task. If that thread is a worker of this pool, the
-    /// task must not be queued. If all workers waited for queued tasks, no worker would be left to
-    /// run them.
-    pub(crate) awaited: bool,
-    /// Set if the task's scope was opened on a worker of this pool. That worker waits for the task,
-    /// even if another thread submits the task. So the task must not be queued, as `awaited` says.
-    pub(crate) on_worker: bool,
+    /// Who waits for the task. If its deadline passes before the task is accepted, a submission with a
+    /// node fails as `Expired`, and a submission without a node is refused as `Saturated`.
+    pub(crate) submission: Submission<'a>,
     /// The task's group. `None` if the task has no group or belongs to a scope.
     pub(crate) members: Option<&'a Arc<Members>>,
     /// The task's permit of its group. `None` if the group has no limit, or if the submission must
@@ -131,10 +83,12 @@ impl Extras {
     pub(crate) const fn plain(&self) -> SubmitOptions<'_> {
         SubmitOptions {
             extras: self,
-            deadline: None,
-            node: None,
-            awaited: false,
-            on_worker: false,
+            submission: Submission {
+                deadline: None,
+                node: None,
+                awaited: false,
+                on_worker: false,
+            },
             members: None,
             of_group: Cell::new(None),
             waits_for_group: false,
@@ -158,21 +112,13 @@ impl Extras {
 }
 
 impl SubmitOptions<'_> {
-    /// Returns `true` if this thread, or the thread that waits for the task, is a worker of the
-    /// pool. Then the submission must not wait for space, because that worker may have to make the
-    /// space.
-    #[inline]
-    pub(crate) fn is_on_worker(&self, env: &Env) -> bool {
-        self.on_worker || env.is_own_worker()
-    }
-
     /// Returns the refusal of a submission that found no space. The reason is `OnWorker` if
-    /// [`is_on_worker`](Self::is_on_worker) applies, and a thread waits for the task or the policy
+    /// [`is_on_worker`](Submission::is_on_worker) applies, and a thread waits for the task or the policy
     /// is to wait for space (`blocks`). Otherwise it is `Saturated`.
     #[inline]
     pub(crate) fn no_space(&self, env: &Env, blocks: bool) -> SubmitError {
-        let would_wait = self.awaited || blocks;
-        SubmitError::Refused(if would_wait && self.is_on_worker(env) {
+        let would_wait = self.submission.awaited || blocks;
+        SubmitError::Refused(if would_wait && self.submission.is_on_worker(env) {
             Refusal::OnWorker
         } else {
             Refusal::Saturated
@@ -182,21 +128,11 @@ impl SubmitOptions<'_> {
     /// Returns the error of a submission that has left the line because its time was up. `in_group`
     /// says that it has waited for a permit of its group.
     pub(crate) fn too_late(&self, in_group: bool) -> SubmitError {
-        let is_past = self.deadline.is_some_and(Deadline::has_passed);
-        match self.node {
+        let is_past = self.submission.deadline.is_some_and(Deadline::has_passed);
+        match self.submission.node {
             Some(_) if is_past => SubmitError::Expired,
             _ if in_group => SubmitError::Refused(Refusal::GroupFull),
             _ => SubmitError::Refused(Refusal::Saturated),
-        }
-    }
-
-    /// If the submission has a node, stores the deadline there, where the task can read it. A
-    /// deadline that was given as a duration counts from the first look at it, which may be this
-    /// call. So this must be called before any step that may take long.
-    #[inline]
-    pub(crate) fn start(&self, env: &Env) {
-        if let (Some(deadline), Some(node)) = (self.deadline, self.node) {
-            node.set_deadline(env.due(deadline));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Counts of rare events.
 
-use super::request::SubmitError;
+use crate::core::submission::SubmitError;
 use crate::error::Refusal;
 use crate::parts::backoff::IN_MODELS;
 use crate::stats::RefusalCounts;

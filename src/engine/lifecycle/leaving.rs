@@ -1,16 +1,16 @@
 //! How a worker ends: when it may, when it must stay after all, and its last steps on its slot.
 
-use super::core::Registry;
-use super::worker::{Next, Worker};
+use crate::core::worker::{Next, Worker};
+use crate::engine::shared::{Registry, Shared};
 use crate::parts::slot::State;
 use crate::sync::{lock, thread, MutexGuard, Ordering};
 
-impl Worker<'_> {
+impl Worker<'_, Shared> {
     /// Returns `true` if this worker may have to end. A thread that closes the pool or lowers the
     /// limit sets a flag, then looks for idle workers. This worker first becomes idle, then reads
     /// the flag. So that thread finds this worker idle, or this worker sees the flag (P3).
-    pub(super) fn has_reason_to_end(&self) -> bool {
-        let registry = lock(&self.core.registry);
+    pub(crate) fn has_reason_to_end(&self) -> bool {
+        let registry = lock(&self.core.host.registry);
         self.may_end_closed(&registry) || self.core.is_self_surplus(&registry)
     }
 
@@ -26,9 +26,9 @@ impl Worker<'_> {
 
     /// Begins this worker's end if it is surplus, or if the pool is closed and does not need it.
     /// The worker is `Searching`. Returns `true` if it has to end.
-    pub(super) fn ends_by_itself(&self) -> bool {
+    pub(crate) fn ends_by_itself(&self) -> bool {
         let core = self.core;
-        let mut registry = lock(&core.registry);
+        let mut registry = lock(&core.host.registry);
         let ends = self.may_end_closed(&registry) || core.is_self_surplus(&registry);
         if ends {
             registry.retiring += 1;
@@ -40,14 +40,14 @@ impl Worker<'_> {
 
     /// Ends this worker, unless it is needed after all. The worker was told to end, or has found
     /// that it must. Returns its next step, or `None` if it has ended.
-    pub(super) fn end(&self) -> Option<Next> {
+    pub(crate) fn end(&self) -> Option<Next> {
         self.stop_watching();
         match self.pay_without_task(State::Retiring) {
             State::Retiring => {}
             State::Searching => return Some(Next::Search),
             _ => return Some(self.wait()),
         }
-        let registry = lock(&self.core.registry);
+        let registry = lock(&self.core.host.registry);
         if self.is_needed(&registry) {
             self.stay(registry);
             return Some(Next::Search);
@@ -59,7 +59,7 @@ impl Worker<'_> {
     /// queued or the open pool would be left with fewer than `min_workers` workers.
     fn is_needed(&self, registry: &Registry) -> bool {
         let core = self.core;
-        let is_missed = registry.live - registry.retiring < core.settings.min_workers;
+        let is_missed = registry.live - registry.retiring < core.host.min_workers;
         !core.is_surplus(registry, registry.retiring - 1)
             && (is_missed && !core.env.is_closed() || !core.queue.is_empty())
     }
@@ -85,10 +85,10 @@ impl Worker<'_> {
         registry.live -= 1;
         registry.retiring -= 1;
         // Relaxed: a figure.
-        core.headcount.live.fetch_sub(1, Ordering::Relaxed);
+        core.host.headcount.live.fetch_sub(1, Ordering::Relaxed);
         self.it.record.end_worker();
         let own = registry.workers[slot].take();
-        lock(&core.ended).extend(own);
+        lock(&core.host.ended).extend(own);
         if core.env.hooks.stop.is_some() {
             registry.stopping.push(slot);
         }
@@ -98,7 +98,7 @@ impl Worker<'_> {
         unsafe { self.it.step(State::Retiring, State::Free) };
         core.put_back(&mut registry, slot);
         core.end_sweeps(&registry);
-        core.changed.notify_all();
+        core.host.changed.notify_all();
         drop(registry);
         // A submission that pushed a task before the slot was free could not start a thread on that
         // slot, so another worker must look for the task (A2).
@@ -106,5 +106,36 @@ impl Worker<'_> {
         owed.look();
         self.ctx.call_back(|| core.pay(&mut owed));
         true
+    }
+
+    /// Leaves the number of workers that end, because this worker has user code to call first.
+    pub(crate) fn is_not_retiring_now(&self) {
+        lock(&self.core.host.registry).retiring -= 1;
+    }
+
+    // ---- hooks ----------------------------------------------------------------------
+
+    /// Runs a hook, if there is one. The hook may fork: see [`Ctx::call_back`].
+    ///
+    /// [`Ctx::call_back`]: crate::work::context::Ctx::call_back
+    pub(crate) fn run_hook(&self, hook: Option<&(dyn Fn(usize) + Send + Sync)>) {
+        if let Some(hook) = hook {
+            (self.ctx).call_back(|| self.core.env.hook(|| hook(self.ctx.slot)));
+        }
+    }
+
+    /// Runs the stop hook, if there is one. The slot is free by then, and another worker may have it. A
+    /// shutdown waits for this hook.
+    pub(crate) fn run_stop_hook(&self) {
+        let core = self.core;
+        if core.env.hooks.stop.is_some() {
+            self.run_hook(core.env.hooks.stop.as_deref());
+            let mut registry = lock(&core.host.registry);
+            let own = registry.stopping.iter().position(|it| *it == self.ctx.slot);
+            registry
+                .stopping
+                .swap_remove(own.expect("noted in `leave`"));
+            core.host.changed.notify_all();
+        }
     }
 }

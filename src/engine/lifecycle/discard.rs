@@ -8,74 +8,30 @@
 //! groups are told of the end. What is left is owed: wakers to call, captures to drop. So no thread
 //! has to wait until captures are dropped.
 
-use super::core::Core;
-use super::request::Location;
+use crate::engine::shared::Core;
 use crate::error::TaskError;
 use crate::parts::gate::Freed;
-use crate::parts::in_flight::NOTIFIED;
-use crate::parts::slot::Claim;
 use crate::sync::{Arc, Ordering};
 use crate::work::job::{NeverRan, Task, TaskEnd};
 use crate::work::owed::Owed;
 
 impl Core {
-    /// Takes a task back from the mailbox or the queue, and counts it by `count`. Returns `None` if a
-    /// worker has started the task, or if another thread has taken it out first. The caller settles
-    /// the task.
-    #[must_use]
-    pub(super) fn withdraw(
-        &self,
-        location: Location,
-        count: impl FnOnce(&Self, &Task),
-        owed: &mut Owed,
-    ) -> Option<Task> {
-        let (slot, generation) = match location {
-            Location::Mailbox { slot, generation } => (slot, generation),
-            Location::Queue { position } => {
-                let mut freed = Freed::default();
-                let task = self.queue.take_if(position, &mut freed, |task| {
-                    count(self, task);
-                    true
-                });
-                owed.give_freed(&self.gate, &mut freed);
-                return task;
-            }
-        };
-        let it = &self.slots[slot];
-        let (task, permit) = it.revoke(generation)?;
-        count(self, &task);
-        it.record.count_unrun();
-        // SAFETY: this thread revoked the task, so it holds the slot.
-        if !unsafe { it.leave_calling() } {
-            // The worker was awake, or has been unparked for this task. So it can look at the queue
-            // instead, and counts as notified until it does. No thread relies on a new worker, whose
-            // start hook may take long.
-            if !it.record.is_new() {
-                self.in_flight.add(NOTIFIED);
-            }
-            // SAFETY: this thread holds the slot (`Held`), and the claim is `AWAKE`, as said above.
-            unsafe { it.send_searching(Claim::AWAKE) };
-        }
-        owed.give(&self.gate, permit);
-        Some(task)
-    }
-
     /// Counts an accepted task that will not run: as expired if its deadline has passed, otherwise
     /// as discarded. Returns how it counted.
-    pub(super) fn count_unrun(&self, task: &Task) -> TaskEnd {
+    pub(crate) fn count_unrun(&self, task: &Task) -> TaskEnd {
         let times = task.times();
         if times.is_some_and(|times| times.due() <= self.env.nanos_now()) {
-            self.counts.expire();
+            self.host.counts.expire();
             TaskEnd::Expired
         } else {
-            self.counts.discard();
+            self.host.counts.discard();
             TaskEnd::Cancelled
         }
     }
 
     /// Takes out and counts the queued tasks of a pool that discards them, except those that must run.
     /// Settles them once all are out.
-    pub(super) fn discard_all(self: &Arc<Self>, owed: &mut Owed) {
+    pub(crate) fn discard_all(self: &Arc<Self>, owed: &mut Owed) {
         if self.env.is_discarding() {
             self.discard_at(self.queue.positions(), owed);
         }
@@ -83,7 +39,7 @@ impl Core {
 
     /// Takes out the task at a position if the pool discards queued tasks. The thread that has pushed
     /// it calls this, because the shutdown may have missed the task (P3).
-    pub(super) fn discard_if_late(self: &Arc<Self>, position: u64, owed: &mut Owed) {
+    pub(crate) fn discard_if_late(self: &Arc<Self>, position: u64, owed: &mut Owed) {
         if self.env.is_discarding() {
             self.discard_at([position], owed);
         }
@@ -96,7 +52,7 @@ impl Core {
             }
             if self.count_unrun(task) == TaskEnd::Cancelled {
                 // ORDERING: L1: the discards of a shutdown come before its report.
-                self.counts.shut_out.fetch_add(1, Ordering::SeqCst);
+                self.host.counts.shut_out.fetch_add(1, Ordering::SeqCst);
             }
             true
         };
@@ -104,7 +60,7 @@ impl Core {
     }
 
     /// Takes out the tasks at these positions, if `count` counts them. Then settles them.
-    pub(super) fn take_out(
+    pub(crate) fn take_out(
         &self,
         positions: impl IntoIterator<Item = u64>,
         count: impl Fn(&Task) -> bool,

@@ -1,16 +1,14 @@
 //! A worker's life. The protocol page has its steps from state to state.
 //!
 //! The guarantees on admission and accounting rest on the order of the steps at a task's end: the
-//! worker becomes free (`Idle`, unless a task is queued), *then* counts the task, *then* gives its
-//! permit back, *then* releases the task's waiter. So a thread that learns from the counters or the
+//! worker becomes free (`Idle`, unless a task is queued), *then* gives the task's permit back, *then*
+//! counts the task, *then* releases its waiter. So a thread that learns from the counters or the
 //! result that a task has ended finds the worker free, and finds space. Only after that does the worker
 //! pay what it [owes](crate::work::owed). And only after that does it take the next task. So nothing
 //! slow ever comes between a task that the worker has taken and its start.
 //!
-//! Before the release, the worker waits for another thread in two cases only: if a caller or handle
-//! is between the two steps of leaving, or if another task of the same scope is storing its panic.
-//! After the release, it ends the task in the task's group, and may have to wait for the group's
-//! lock.
+//! Before the release, the worker waits for another thread in one case only: if a waiter is between
+//! the two steps of leaving.
 //!
 //! In a pool with a queue, a worker whose last task came from the queue, or had no waiting caller,
 //! **watches** the queue as well as its own status word, and counts as awake, because its next task is
@@ -23,17 +21,18 @@
 //! not counted, and no thread tells it to look at the queue or to end. A thread that used it last may
 //! hand it a task.
 //!
-//! In a pool that is closed or over its limit, a worker does not go idle after a task. It searches,
-//! and checks whether it has to end. So does a worker that is about to sleep.
+//! If workers may have to end, a worker does not go idle after a task. It searches, and asks the host
+//! whether it has to end. So does a worker that is about to sleep.
 
-use super::core::Core;
+use super::host::Host;
+use super::Core;
 use crate::parts::backoff::{AdaptiveSpin, Backoff};
 use crate::parts::completion::{mailbox_id, queue_id};
 use crate::parts::gate::{Freed, Permit};
 use crate::parts::in_flight::{AWAKE, NOTIFIED};
 use crate::parts::queue::Popped;
 use crate::parts::slot::{Order, Slot, State};
-use crate::sync::{fork, lock, now, Arc};
+use crate::sync::{now, Arc};
 use crate::work::context::Ctx;
 use crate::work::job::{Task, TaskEnd};
 use crate::work::owed::Owed;
@@ -41,7 +40,7 @@ use crate::work::record::Record;
 use std::cell::Cell;
 
 /// Runs a worker on a slot, from the start of its thread to its end.
-pub(crate) fn main(core: &Arc<Core>, slot: usize) {
+pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize) {
     core.env.own_this_thread(slot);
     let it = &core.slots[slot];
     let mut backoff = Backoff::default();
@@ -56,12 +55,14 @@ pub(crate) fn main(core: &Arc<Core>, slot: usize) {
         ctx: &ctx,
         spin: AdaptiveSpin::new(core.parallel),
         watches: Cell::new(false),
+        will_watch: Cell::new(false),
+        state: Cell::new(State::Idle),
     };
     ctx.during(|| worker.live());
 }
 
-/// Pays what the worker owes. Ends the process if user code has forked and this is the child.
-fn pay(core: &Arc<Core>, ctx: &Ctx<'_>) {
+/// Pays what the worker owes.
+fn pay<H: Host>(core: &Arc<Core<H>>, ctx: &Ctx<'_>) {
     while ctx.owes() {
         // While the debts are paid, `ctx` can take new ones.
         let mut owed = ctx.take_owed();
@@ -69,24 +70,27 @@ fn pay(core: &Arc<Core>, ctx: &Ctx<'_>) {
     }
 }
 
-pub(super) struct Worker<'a> {
-    pub(super) core: &'a Arc<Core>,
-    pub(super) it: &'a Slot<Task, Record>,
-    pub(super) ctx: &'a Ctx<'a>,
+pub(crate) struct Worker<'a, H> {
+    pub(crate) core: &'a Arc<Core<H>>,
+    pub(crate) it: &'a Slot<Task, Record>,
+    pub(crate) ctx: &'a Ctx<'a>,
     spin: AdaptiveSpin,
     /// Set while this worker counts as awake.
     watches: Cell<bool>,
+    /// Set if this worker is to watch the queue once it has no task.
+    will_watch: Cell<bool>,
+    /// The state that the end of the last task has left.
+    state: Cell<State>,
 }
 
 /// The next step of a worker without a task: an order of another thread or of its own. `Search`
 /// means that the worker is `Searching`, and `Retire` that it is `Retiring`.
-pub(super) type Next = Order<Task>;
+pub(crate) type Next = Order<Task>;
 
-impl Worker<'_> {
+impl<H: Host> Worker<'_, H> {
     /// Obeys orders until the worker ends.
     fn live(&self) {
-        let hooks = &self.core.env.hooks;
-        self.run_hook(hooks.start.as_deref());
+        H::begin(self);
         let mut next = self.wait();
         loop {
             next = match next {
@@ -96,49 +100,26 @@ impl Worker<'_> {
                     permit,
                     generation,
                 } => {
-                    let watch = self.core.has_queue() && !task.table.awaited;
-                    self.work(&mut Some(task), permit, mailbox_id(generation), watch)
+                    (self.will_watch).set(self.core.has_queue() && !task.table.awaited);
+                    self.work(&mut Some(task), permit, mailbox_id(generation))
                 }
-                Next::Retire => match self.end() {
+                Next::Retire => match H::end(self) {
                     Some(next) => next,
                     None => break,
                 },
             };
         }
-        if hooks.stop.is_some() {
-            // The slot is free, and another worker may have it. A shutdown waits for this hook.
-            self.run_hook(hooks.stop.as_deref());
-            let mut registry = lock(&self.core.registry);
-            let own = registry.stopping.iter().position(|it| *it == self.ctx.slot);
-            registry
-                .stopping
-                .swap_remove(own.expect("noted in `leave`"));
-            self.core.changed.notify_all();
-        }
-    }
-
-    /// Runs a hook, if there is one. The hook may fork: see [`Ctx::call_back`].
-    fn run_hook(&self, hook: Option<&(dyn Fn(usize) + Send + Sync)>) {
-        if let Some(hook) = hook {
-            (self.ctx).call_back(|| self.core.env.hook(|| hook(self.ctx.slot)));
-        }
+        H::has_ended(self);
     }
 
     // ---- tasks --------------------------------------------------------------------
 
     /// Runs the task in `place`, then queued tasks as long as there are any. Then waits for the
-    /// worker's next step, and returns it. The worker's decision names the task by `id`. `watch` says
-    /// whether the worker is to watch the queue if nothing is queued after that task.
-    fn work(
-        &self,
-        place: &mut Option<Task>,
-        mut permit: Permit,
-        mut id: u64,
-        mut watch: bool,
-    ) -> Next {
+    /// worker's next step, and returns it. The worker's decision names the task by `id`.
+    fn work(&self, place: &mut Option<Task>, mut permit: Permit, mut id: u64) -> Next {
         loop {
-            let state = self.run(place, permit, id, watch);
-            watch = self.core.has_queue();
+            let state = self.run(place, permit, id);
+            self.will_watch.set(self.core.has_queue());
             match self.pay_without_task(state) {
                 State::Busy => {}
                 State::Searching => return Next::Search,
@@ -146,11 +127,7 @@ impl Worker<'_> {
             }
             let Popped::Task(position, its) = self.pop(place) else {
                 pay(self.core, self.ctx);
-                if watch {
-                    self.start_watching();
-                }
-                // SAFETY: this thread is the slot's worker, `Busy`.
-                unsafe { self.it.publish_idle(&self.core.ready, self.ctx.slot) };
+                self.rest();
                 return self.wait();
             };
             self.it.record.count_taken();
@@ -159,34 +136,37 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs one task. At its end, makes the worker free, counts the task, and gives its permit back.
-    /// Returns the worker's state. It is `Busy` if a task is queued.
+    /// Runs one task, to its end. Returns the worker's state. It is `Busy` if a task is queued.
     #[inline(always)]
-    fn run(&self, place: &mut Option<Task>, permit: Permit, id: u64, watch: bool) -> State {
-        let (mut state, mut permit) = (State::Busy, Some(permit));
+    fn run(&self, place: &mut Option<Task>, permit: Permit, id: u64) -> State {
+        // The permit lies with the task, until `end_task` takes it.
+        permit.leave_with_task();
         self.ctx.task_id.set(id);
-        Task::run_in(place, self.ctx, &mut |ended| {
-            state = self.after_task(watch);
-            // The permit comes first: a thread that sees in the figures that nothing runs finds space.
-            let seen = (self.core.gate).give(permit.take().expect("a task ends once"));
-            if seen.needs_care() {
-                self.ctx.owe(|owed| owed.note_given(1, seen));
-            }
-            match ended {
-                TaskEnd::Expired => self.core.counts.expire(),
-                TaskEnd::Cancelled => self.core.counts.discard(),
-                TaskEnd::Completed | TaskEnd::Panicked => {}
-            }
-            self.it.record.count_end(ended);
-        });
-        state
+        Task::run_in(place, self.ctx, &mut |ended| self.end_task(ended));
+        self.state.get()
+    }
+
+    /// Ends a task: makes the worker free, counts the task, and gives its permit back. The task calls
+    /// this once, before its waiter is released.
+    #[inline(always)]
+    fn end_task(&self, ended: TaskEnd) {
+        self.state.set(self.after_task());
+        // The permit comes first: a thread that sees in the figures that nothing runs finds space.
+        let seen = self.core.gate.give(Permit::of_taken_task());
+        if seen.needs_care() {
+            self.ctx.owe(|owed| owed.note_given(1, seen));
+        }
+        if matches!(ended, TaskEnd::Expired | TaskEnd::Cancelled) {
+            H::count_unrun(self.core, ended);
+        }
+        self.it.record.count_end(ended);
     }
 
     /// Finds the worker's state after a task, and returns it. If nothing is queued, makes the worker
-    /// `Idle`. In a pool that is closed or over its limit, makes it `Searching`.
+    /// `Idle`. If it may have to end, makes it `Searching`.
     #[inline(always)]
-    fn after_task(&self, watch: bool) -> State {
-        if !self.core.env.is_fast_path_open() && self.may_have_to_end() {
+    fn after_task(&self) -> State {
+        if !self.core.env.is_fast_path_open() && H::may_have_to_end(self) {
             // SAFETY: this thread is the slot's worker, `Busy`.
             unsafe { self.it.step(State::Busy, State::Searching) };
             return State::Searching;
@@ -194,21 +174,19 @@ impl Worker<'_> {
         if self.core.queue.is_filled() {
             return State::Busy;
         }
-        if watch {
+        self.rest();
+        State::Idle
+    }
+
+    /// Makes this worker, which is `Busy` and has no task any more, `Idle`.
+    // Not inlined, because the end of a task that is followed by another needs none of it.
+    #[inline(never)]
+    fn rest(&self) {
+        if self.will_watch.get() {
             self.start_watching();
         }
         // SAFETY: this thread is the slot's worker, `Busy`.
         unsafe { self.it.publish_idle(&self.core.ready, self.ctx.slot) };
-        State::Idle
-    }
-
-    /// Returns `true` if this worker may have to end. Ends the process if it is a forked child.
-    #[cold]
-    fn may_have_to_end(&self) -> bool {
-        if self.core.env.is_forked() {
-            fork::end_child();
-        }
-        self.core.env.is_closed_or_over_limit()
     }
 
     // ---- debts ----------------------------------------------------------------------
@@ -216,7 +194,7 @@ impl Worker<'_> {
     /// Pays what the worker owes. It has no task, and its last task's waiter is released. Returns the
     /// worker's state, which may be another one now.
     #[inline(always)]
-    pub(super) fn pay_without_task(&self, state: State) -> State {
+    pub(crate) fn pay_without_task(&self, state: State) -> State {
         if !self.ctx.owes() {
             return state;
         }
@@ -268,7 +246,7 @@ impl Worker<'_> {
                 owed.look();
             }
             // The worker checks after the calls whether it has to end.
-            State::Retiring => lock(&self.core.registry).retiring -= 1,
+            State::Retiring => H::ends_later(self),
             _ => {}
         }
     }
@@ -297,7 +275,7 @@ impl Worker<'_> {
     /// Leaves the count `awake`, if this worker is in it, because it has a task or is about to end.
     /// Other threads may have relied on this worker. So if a task is queued, another worker must look
     /// for it (A2).
-    pub(super) fn stop_watching(&self) {
+    pub(crate) fn stop_watching(&self) {
         if self.watches.replace(false) {
             self.core.in_flight.sub(AWAKE);
             if !self.core.queue.is_empty() {
@@ -309,7 +287,7 @@ impl Worker<'_> {
     /// Counts this worker as awake, because it begins to look at the queue, as it was told to.
     fn acknowledge_notification(&self) {
         if self.it.record.has_first_order() {
-            // No thread relies on a worker with a start hook, so it is not in the count.
+            // No thread relies on a worker that has obeyed no order yet, so it is not in the count.
             return self.start_watching();
         }
         if self.watches.replace(true) {
@@ -337,7 +315,7 @@ impl Worker<'_> {
         let mut task = None;
         let mut backoff = Backoff::default();
         loop {
-            if self.core.env.is_closed_or_over_limit() && self.ends_by_itself() {
+            if self.core.env.may_have_to_end() && H::has_to_end(self) {
                 return Next::Retire;
             }
             let popped = self.pop(&mut task);
@@ -348,8 +326,8 @@ impl Worker<'_> {
                     unsafe { self.it.step(State::Searching, State::Busy) };
                     self.it.record.count_taken();
                     self.stop_watching();
-                    let watch = self.core.has_queue();
-                    return self.work(&mut task, permit, queue_id(position), watch);
+                    self.will_watch.set(self.core.has_queue());
+                    return self.work(&mut task, permit, queue_id(position));
                 }
                 Popped::Empty => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
@@ -372,7 +350,7 @@ impl Worker<'_> {
 
     /// Waits for an order or, if this worker watches the queue, for a queued task. Spins first,
     /// then sleeps.
-    pub(super) fn wait(&self) -> Next {
+    pub(crate) fn wait(&self) -> Next {
         // The worker has published that it is idle. Unless it watches the queue, it looks at the
         // queue once now (A2, P1).
         let may_look = !self.watches.get() && self.it.see().is_idle();
@@ -381,7 +359,7 @@ impl Worker<'_> {
         }
         let mut backoff = Backoff::default();
         loop {
-            let stop = || self.core.env.is_closed_or_over_limit();
+            let stop = || self.core.env.may_have_to_end();
             if let Some(next) = self.spin.look_for(|| self.look(), stop) {
                 return next;
             }
@@ -396,12 +374,12 @@ impl Worker<'_> {
                     self.ctx.owe(Owed::look);
                 }
             }
-            if stop() && self.has_reason_to_end() && self.claim_own_slot() {
+            if stop() && H::should_search(self) && self.claim_own_slot() {
                 return Next::Search;
             }
             if self.it.may_park() {
                 let start = now();
-                self.core.sleep_idle();
+                H::sleep(self.core);
                 self.ctx.stretch.end();
                 self.spin.slept(now().saturating_duration_since(start));
             } else {

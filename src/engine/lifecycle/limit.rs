@@ -7,7 +7,7 @@
 //! lock, as long as too few are withheld. Claim B of `proofs.md` says how workers learn of the
 //! limit.
 
-use super::core::{Core, Registry};
+use crate::engine::shared::{Core, Registry};
 use crate::parts::slot::{Slot, State};
 use crate::sync::{lock, Arc};
 use crate::work::owed::Owed;
@@ -16,24 +16,24 @@ use crate::work::record::Record;
 impl Core {
     /// Returns how many slots are still to be withheld. Each of those slots has a worker, or a
     /// spawner has popped the slot from the free ring.
-    pub(super) fn slots_to_withhold(&self, registry: &Registry) -> usize {
-        self.settings.max_workers - registry.limit - registry.withheld.len()
+    pub(crate) fn slots_to_withhold(&self, registry: &Registry) -> usize {
+        self.max_workers() - registry.limit - registry.withheld.len()
     }
 
     /// Returns the highest number of workers that there may be now.
     pub(crate) fn limit(&self) -> usize {
         // The gate has the same number, and a reader takes no lock there.
-        self.gate.bound() as usize - self.settings.queue_capacity
+        self.gate.bound() as usize - self.queue_capacity
     }
 
     /// Sets the limit, which is from 1 to `max_workers`.
     pub(crate) fn set_limit(self: &Arc<Self>, limit: usize) {
-        let mut registry = lock(&self.registry);
+        let mut registry = lock(&self.host.registry);
         if limit == std::mem::replace(&mut registry.limit, limit) {
             return;
         }
         let mut owed = Owed::default();
-        let (permits, seen) = self.gate.set_bound(limit + self.settings.queue_capacity);
+        let (permits, seen) = self.gate.set_bound(limit + self.queue_capacity);
         if permits > 0 {
             owed.note_given(permits, seen);
         }
@@ -63,21 +63,21 @@ impl Core {
     }
 
     /// Sets or clears the flag that makes workers check whether they are surplus.
-    pub(super) fn tell_surplus(&self, registry: &Registry) {
+    pub(crate) fn tell_surplus(&self, registry: &Registry) {
         self.env.set_surplus(self.slots_to_withhold(registry) > 0);
     }
 
     /// Returns `true` if the pool has more workers than its limit allows, not counting `retiring`
     /// workers, which end anyway. The last worker that stays is never surplus, because it must look
     /// after the queue.
-    pub(super) fn is_surplus(&self, registry: &Registry, retiring: usize) -> bool {
+    pub(crate) fn is_surplus(&self, registry: &Registry, retiring: usize) -> bool {
         let beyond = (registry.live + registry.starting).saturating_sub(registry.limit);
         beyond > retiring && registry.live > retiring + 1
     }
 
     /// Returns `true` if the calling worker is surplus. Workers that are in their start hook without a
     /// task are taken as surplus before this worker, because they end by themselves after the hook.
-    pub(super) fn is_self_surplus(&self, registry: &Registry) -> bool {
+    pub(crate) fn is_self_surplus(&self, registry: &Registry) -> bool {
         self.is_surplus(
             registry,
             registry.retiring + self.new_without_task(registry),

@@ -1,0 +1,77 @@
+//! The last worker of a thread: the one that it last gave a task, or that gave it its last outcome.
+//!
+//! That worker is probably still awake, and its cache lines are near. So a thread tries it first. It
+//! also keeps a sequential caller on one worker, however many there are.
+
+use super::Core;
+use crate::parts::backoff::Rarely;
+use crate::parts::completion::WaitNode;
+use crate::parts::slot::Claim;
+use crate::sync::thread_local;
+use std::cell::Cell;
+
+thread_local! {
+    /// This thread's last worker: its pool's id, its slot, and the generation of the task that was
+    /// handed to it. The generation is zero if this thread notified the worker instead, if the task
+    /// came from the queue, or if the last attempt to claim the worker failed.
+    static LAST_WORKER: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
+    /// Decides how often `result_came_after_yield` acts.
+    static SEPARATIONS: Rarely = const { Rarely::new() };
+}
+
+impl<H> Core<H> {
+    /// Makes the worker on a slot this thread's last worker.
+    #[inline]
+    pub(crate) fn set_last_worker(&self, slot: usize, generation: u64) {
+        LAST_WORKER.with(|it| it.set((self.env.id, slot, generation)));
+    }
+
+    /// Calls `f`, then restores this thread's last worker. So a thread that places other threads'
+    /// tasks in `f` keeps the last worker of its own tasks.
+    pub(crate) fn keep_last_worker<R>(f: impl FnOnce() -> R) -> R {
+        let before = LAST_WORKER.with(Cell::get);
+        let result = f();
+        LAST_WORKER.with(|it| it.set(before));
+        result
+    }
+
+    /// Claims this thread's last worker, if it is idle or calls user code. If the worker is parked,
+    /// claims it only if `even_parked` is set.
+    #[inline]
+    pub(super) fn claim_last_worker(&self, even_parked: bool) -> Option<(usize, Claim)> {
+        let (pool, slot, last) = LAST_WORKER.with(Cell::get);
+        if pool != self.env.id {
+            return None;
+        }
+        let claim = self.slots[slot].claim_last_used(last, even_parked);
+        // After a failed claim, the stored generation becomes zero. The next calls then load the
+        // worker's word, and try a compare-and-swap only if the worker is idle, until this thread
+        // gives that worker a task again. Otherwise submitters to a saturated pool would take the
+        // workers' cache lines away from the workers again and again.
+        if claim.is_none() && last != 0 {
+            self.set_last_worker(slot, 0);
+        }
+        Some((slot, claim?))
+    }
+
+    /// Notes that a result arrived after this thread had yielded its CPU.
+    ///
+    /// In that case the caller and the worker probably share a CPU. Neither of them sleeps, so the
+    /// scheduler does not separate them, and they share the CPU call after call. To end this, the
+    /// thread forgets its last worker, and parks at once in its next wait. Then another worker
+    /// takes the next task, or the scheduler moves one of the two threads. If all CPUs are busy,
+    /// this does not help. It only spreads the calls over more workers, so that none of them is
+    /// idle for long enough to end (laws 5 and 6). So the thread does it rarely.
+    pub(super) fn result_came_after_yield(&self) {
+        if SEPARATIONS.with(Rarely::is_time) {
+            LAST_WORKER.with(|it| it.set((0, 0, 0)));
+            WaitNode::park_next_time();
+        }
+    }
+
+    /// Notes that a result arrived before this thread yielded its CPU.
+    #[inline]
+    pub(super) fn result_came_without_yield(&self) {
+        SEPARATIONS.with(Rarely::went_well);
+    }
+}

@@ -1,0 +1,426 @@
+//! How a task is accepted, and how it gets to a worker.
+//!
+//! A submission takes a permit of the [gate](crate::parts::gate). That decides: with a permit the task
+//! is accepted. Then [`Core::place`] finds a worker for it, or pushes it into the queue, which has a
+//! cell for each permit. So placing does not fail for want of space. Two submissions give their permit
+//! back: one that the OS refuses a thread while no worker lives, and one that must not be queued,
+//! because a worker of this pool waits for its task.
+
+use super::host::{Host, NotStarted};
+use super::submission::{Location, NotAccepted, Submission};
+use super::Core;
+use crate::error::Refusal;
+use crate::parts::backoff::{Backoff, IN_MODELS};
+use crate::parts::gate::{Freed, Permit, Seen as Permits};
+use crate::parts::in_flight::{Seen, NOTIFIED};
+use crate::parts::slot::Claim;
+use crate::sync::Arc;
+use crate::work::job::Task;
+use crate::work::owed::Owed;
+
+/// How often a submission that must not be queued looks for an idle worker, while workers are in
+/// motion.
+const LOOKS: u32 = if IN_MODELS { 1 } else { 16 };
+
+/// An accepted task that is to be placed.
+pub(crate) struct Accepted {
+    pub(crate) permit: Permit,
+    /// The gate's word from which the permit was taken.
+    pub(crate) seen: Permits,
+    /// Set if a worker of this pool waits for the task, so that it must not be queued.
+    pub(crate) nested: bool,
+    /// What [`Host::has_pushed`] is to be told.
+    pub(crate) stamp: u64,
+}
+
+impl<H: Host> Core<H> {
+    // ---- accepting --------------------------------------------------------------------
+
+    /// Accepts and places a task if a permit is free, in a pool that is in its usual state. Takes the
+    /// task out of `task`, or leaves it there.
+    #[inline(always)]
+    pub(crate) fn accept(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        submission: Submission<'_>,
+    ) -> Result<Location, NotAccepted> {
+        let (permit, seen) = self.gate.take().map_err(NotAccepted::NoPermit)?;
+        self.place_fast(permit, seen, task, submission)
+            .or_else(|permit| self.place_and_pay(permit, seen, task, submission))
+    }
+
+    /// Accepts and places a task as [`Core::accept`] does, in a pool that may be in any state.
+    pub(crate) fn accept_slowly(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        submission: Submission<'_>,
+    ) -> Result<Location, NotAccepted> {
+        let (permit, seen) = self.gate.take().map_err(NotAccepted::NoPermit)?;
+        self.place_and_pay(permit, seen, task, submission)
+    }
+
+    /// Places a task that has a permit, and did not take a fast way. Pays what that leads to.
+    #[cold]
+    fn place_and_pay(
+        self: &Arc<Self>,
+        permit: Permit,
+        seen: Permits,
+        task: &mut Option<Task>,
+        submission: Submission<'_>,
+    ) -> Result<Location, NotAccepted> {
+        submission.start(&self.env);
+        let accepted = Accepted {
+            permit,
+            seen,
+            nested: submission.is_nested(&self.env),
+            stamp: H::stamp(self),
+        };
+        let mut owed = Owed::default();
+        let placed = self.place(accepted, task, &mut owed);
+        self.pay(&mut owed);
+        placed.map_err(NotAccepted::NotPlaced)
+    }
+
+    // ---- the fast ways ----------------------------------------------------------------
+
+    /// Tries the two ways that most tasks take: to this thread's last worker, or into the queue.
+    /// The queue is used if a worker looks at it, or if no worker is idle and no slot is free. Gives
+    /// the permit back if neither way takes the task.
+    #[inline(always)]
+    fn place_fast(
+        self: &Arc<Self>,
+        permit: Permit,
+        seen: Permits,
+        task: &mut Option<Task>,
+        submission: Submission<'_>,
+    ) -> Result<Location, Permit> {
+        let mut even_parked = true;
+        if self.has_queue() && !seen.is_asleep() {
+            if submission.awaited {
+                // First try a hand-over. It moves two cache lines between the cores: that of the
+                // worker's slot, and the cache line that the caller waits on. The way through the queue
+                // moves more.
+                if let Some((slot, claim)) = self.claim_last_worker(false) {
+                    // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
+                    return Ok(unsafe { self.hand_over(slot, claim, task, permit) });
+                }
+            }
+            if !submission.is_nested(&self.env) {
+                if self.in_flight.see().is_any_awake() || self.is_each_worker_busy() {
+                    return Ok(self.push_fast(task, permit));
+                }
+                even_parked = false;
+            }
+        }
+        let Some((slot, claim)) = self.claim_last_worker(even_parked) else {
+            return Err(permit);
+        };
+        if claim.parked {
+            submission.start(&self.env);
+        }
+        // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
+        Ok(unsafe { self.hand_over(slot, claim, task, permit) })
+    }
+
+    /// Returns `true` if no worker is idle and no slot is free. May miss a worker or a slot whose entry
+    /// is being pushed. That worker, or the worker that leaves that slot, looks at the queue afterwards.
+    #[inline(always)]
+    fn is_each_worker_busy(&self) -> bool {
+        self.ready.is_drained() && self.free.is_drained() && !H::has_reserve(self)
+    }
+
+    /// Pushes the task. Then makes sure that a worker looks at the queue (A3).
+    #[inline(always)]
+    fn push_fast(self: &Arc<Self>, task: &mut Option<Task>, permit: Permit) -> Location {
+        let position = self.queue.push(task, permit);
+        let is_looked_after = self.in_flight.see().is_any_searching() || self.is_each_worker_busy();
+        if !is_looked_after || !self.env.is_fast_path_open() {
+            self.look_and_pay(position);
+        }
+        Location::Queue { position }
+    }
+
+    #[cold]
+    fn look_and_pay(self: &Arc<Self>, position: u64) {
+        let mut owed = Owed::default();
+        self.look(Seen::is_any_searching, &mut owed);
+        // Without a stamp: a pool that needs stamps is never in the state in which this way is open.
+        H::has_pushed(self, position, 0, &mut owed);
+        self.pay(&mut owed);
+    }
+
+    // ---- all ways -----------------------------------------------------------------------
+
+    /// Places an accepted task. If it cannot be placed, gives its permit back.
+    ///
+    /// The order of the ways is that of the protocol page. Each step names the claims that it serves:
+    ///
+    /// 1. A1, A3: in a pool with a queue, the task goes there if a worker is awake, because that worker
+    ///    looks at the queue before it rests. It also goes there if a worker is idle: an idle worker is
+    ///    then notified.
+    /// 2. T: an idle worker takes the task.
+    /// 3. T: the task goes into the queue if a worker has become idle since step 2. In a pool with a
+    ///    queue, it also goes there if a worker has been told to look at it.
+    /// 4. T, F: a thread is started on a free slot. If the OS refuses it, another worker takes the
+    ///    task, while one lives.
+    /// 5. A1: all workers are busy, so the task waits in the queue. If no worker lives, another
+    ///    thread is starting the first one on the last free slot. Then this thread tries again.
+    pub(crate) fn place(
+        self: &Arc<Self>,
+        mut accepted: Accepted,
+        task: &mut Option<Task>,
+        owed: &mut Owed,
+    ) -> Result<Location, Refusal> {
+        let nested = accepted.nested;
+        let mut backoff = Backoff::default();
+        let mut looks = LOOKS;
+        loop {
+            // While this thread has its permit, the last worker stays (A1).
+            let may_queue = !nested && !accepted.seen.is_asleep();
+            // Step 1.
+            let spreads = may_queue && self.has_queue();
+            if spreads && (self.has_idle_candidate() || self.in_flight.see().is_any_awake()) {
+                return Ok(self.enqueue(accepted, task, Seen::is_any_awake, owed));
+            }
+            // Step 2.
+            let searching = self.in_flight.see().is_any_searching();
+            if let Some((slot, claim)) = self.claim_idle() {
+                // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
+                return Ok(unsafe { self.hand_over(slot, claim, task, accepted.permit) });
+            }
+            // Step 3.
+            let has_idle = self.has_idle_candidate();
+            let searching = searching || self.in_flight.see().is_any_searching();
+            if may_queue && (has_idle || searching && self.has_queue()) {
+                return Ok(self.enqueue(accepted, task, Seen::is_any_searching, owed));
+            }
+            if nested && (has_idle || searching) && looks > 0 {
+                looks -= 1;
+                backoff.wait();
+                continue;
+            }
+            // Step 4.
+            if let Some(slot) = self.free.pop() {
+                let (permit, why) = match H::start_with(self, slot, task, accepted.permit, owed) {
+                    Ok(location) => return Ok(location),
+                    Err(not_started) => not_started,
+                };
+                accepted.permit = permit;
+                if let NotStarted::Failed(error) = why {
+                    return self.place_without_thread(accepted, task, error, owed);
+                }
+                // There may be no further worker.
+                accepted.seen = self.gate.see();
+                continue;
+            }
+            // Step 5.
+            if may_queue {
+                return Ok(self.enqueue(accepted, task, Seen::is_any_searching, owed));
+            }
+            if nested {
+                owed.give(&self.gate, accepted.permit);
+                return Err(Refusal::OnWorker);
+            }
+            backoff.wait();
+            accepted.seen = self.gate.see();
+        }
+    }
+
+    /// Places a task for which the OS has refused a thread. Hands it to an idle worker, or else pushes
+    /// it into the queue while a worker lives. The queue takes it only within the pool's
+    /// `queue_capacity`: there is space for it as long as there are workers, and here is none.
+    #[cold]
+    fn place_without_thread(
+        self: &Arc<Self>,
+        accepted: Accepted,
+        task: &mut Option<Task>,
+        error: std::io::Error,
+        owed: &mut Owed,
+    ) -> Result<Location, Refusal> {
+        let Accepted {
+            permit,
+            nested,
+            stamp,
+            ..
+        } = accepted;
+        if let Some((slot, claim)) = self.claim_idle() {
+            // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
+            return Ok(unsafe { self.hand_over(slot, claim, task, permit) });
+        }
+        let is_full = self.queue.len() >= self.queue_capacity as u64;
+        if nested || is_full || self.gate.see().is_asleep() {
+            owed.give(&self.gate, permit);
+            return Err(Refusal::SpawnFailed(error));
+        }
+        let position = self.queue.push(task, permit);
+        // This starts no thread, because the OS has just refused one. If no worker is idle, a busy
+        // worker takes the task when its own task has ended.
+        self.notify_idle(Seen::is_any_awake);
+        H::has_pushed(self, position, stamp, owed);
+        Ok(Location::Queue { position })
+    }
+
+    /// Pushes the task into the queue, then makes sure that a worker looks at it, unless `enough` is
+    /// true for the counts (A3).
+    fn enqueue(
+        self: &Arc<Self>,
+        accepted: Accepted,
+        task: &mut Option<Task>,
+        enough: fn(Seen) -> bool,
+        owed: &mut Owed,
+    ) -> Location {
+        let position = self.queue.push(task, accepted.permit);
+        self.look(enough, owed);
+        H::has_pushed(self, position, accepted.stamp, owed);
+        Location::Queue { position }
+    }
+
+    /// Hands the task to the claimed worker, which becomes this thread's last worker.
+    ///
+    /// # Safety
+    /// This thread holds the slot by this claim (`Held`).
+    #[inline]
+    pub(crate) unsafe fn hand_over(
+        &self,
+        slot: usize,
+        claim: Claim,
+        task: &mut Option<Task>,
+        permit: Permit,
+    ) -> Location {
+        let task = task.take().expect("a task to hand over");
+        let revocable = task.table.offered;
+        // SAFETY: by this function's contract.
+        let generation = unsafe { self.slots[slot].hand_over(claim, task, permit, revocable) };
+        self.set_last_worker(slot, generation);
+        Location::Mailbox { slot, generation }
+    }
+
+    // ---- claiming an idle worker ----------------------------------------------------
+
+    /// Returns `true` if a worker may be idle. The entry of a worker that was claimed as a last worker
+    /// stays in the ready ring while its task runs, so this may be `true` although all workers are
+    /// busy.
+    #[inline]
+    fn has_idle_candidate(&self) -> bool {
+        !self.ready.is_empty() || H::has_reserve(self)
+    }
+
+    /// Claims an idle worker from the ready ring. If there is none, asks the host for one.
+    pub(crate) fn claim_idle(&self) -> Option<(usize, Claim)> {
+        while let Some(slot) = self.ready.pop() {
+            if let Some(claim) = self.slots[slot].claim_listed() {
+                return Some((slot, claim));
+            }
+        }
+        H::claim_reserve(self)
+    }
+
+    // ---- looking after the queue ------------------------------------------------------
+
+    /// Makes sure that a worker looks at the queue, unless nothing is queued or `enough` returns
+    /// `true` for the counts. Tells an idle worker, or else starts one, if a slot is free.
+    ///
+    /// After a push into a pool with idle workers, `enough` is `is_any_awake`: a notified worker is
+    /// still waking up, and a burst of tasks should wake several workers. In all other cases it is
+    /// `is_any_searching`.
+    ///
+    /// The loop ends: it goes on only after a start that was not needed. Then there may be no further
+    /// worker, or another thread has popped the free slot to start one.
+    #[cold]
+    pub(super) fn look(self: &Arc<Self>, enough: fn(Seen) -> bool, owed: &mut Owed) {
+        loop {
+            if self.notify_idle(enough) {
+                return;
+            }
+            // No worker is idle. This thread starts one, unless a worker searches already, nothing is
+            // queued, or no slot is free. It ignores busy workers and workers that are ending. A busy
+            // worker looks at the queue when its task has ended. A worker that is ending looks once
+            // its slot is free. If the OS refuses a thread, a living worker takes the task after its
+            // own task. Such a worker exists, because a queued task has a permit (A1).
+            //
+            // The counts are read before the queue. In the other order, a counted worker could take
+            // the last task and leave the count between the two readings. A thread would then be
+            // started for nothing.
+            let searching = self.in_flight.see().is_any_searching();
+            if searching || self.queue.is_empty() || self.free.is_empty() {
+                return;
+            }
+            match H::start_searching(self, owed) {
+                Ok(()) => return,
+                Err(NotStarted::NotNeeded) => {}
+                Err(NotStarted::Failed(_)) => {
+                    // Other threads may have relied on this start (A4).
+                    self.notify_idle(Seen::is_any_searching);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tells an idle worker to look at the queue, unless nothing is queued or `enough` returns
+    /// `true` for the counts. Returns `false` if no worker is idle.
+    ///
+    /// This thread raises `notified` before it claims a worker. Other threads that see the count
+    /// may skip their own search for a worker. So if this thread finds no worker, it lowers the
+    /// count and looks again (A4). It then sees the tasks that those threads pushed.
+    fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> bool {
+        loop {
+            if self.queue.is_empty() || enough(self.in_flight.see()) {
+                return true;
+            }
+            if !self.has_idle_candidate() {
+                return false;
+            }
+            self.in_flight.add(NOTIFIED);
+            if let Some((slot, claim)) = self.claim_idle() {
+                self.set_last_worker(slot, 0);
+                // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
+                unsafe { self.slots[slot].send_searching(claim) };
+                return true;
+            }
+            self.in_flight.sub(NOTIFIED);
+        }
+    }
+
+    // ---- taking a task back ---------------------------------------------------------------
+
+    /// Takes a task back from the mailbox or the queue, and counts it by `count`. Returns `None` if a
+    /// worker has started the task, or if another thread has taken it out first.
+    #[must_use]
+    pub(crate) fn withdraw(
+        &self,
+        location: Location,
+        count: impl FnOnce(&Self, &Task),
+        owed: &mut Owed,
+    ) -> Option<Task> {
+        let (slot, generation) = match location {
+            Location::Mailbox { slot, generation } => (slot, generation),
+            Location::Queue { position } => {
+                let mut freed = Freed::default();
+                let task = self.queue.take_if(position, &mut freed, |task| {
+                    count(self, task);
+                    true
+                });
+                owed.give_freed(&self.gate, &mut freed);
+                return task;
+            }
+        };
+        let it = &self.slots[slot];
+        let (task, permit) = it.revoke(generation)?;
+        count(self, &task);
+        it.record.count_unrun();
+        // SAFETY: this thread revoked the task, so it holds the slot.
+        if !unsafe { it.leave_calling() } {
+            // The worker was awake, or has been unparked for this task. So it can look at the queue
+            // instead, and counts as notified until it does. No thread relies on a new worker, which
+            // may not have read its first order.
+            if !it.record.is_new() {
+                self.in_flight.add(NOTIFIED);
+            }
+            // SAFETY: this thread holds the slot (`Held`), and the claim is `AWAKE`, as said above.
+            unsafe { it.send_searching(Claim::AWAKE) };
+        }
+        owed.give(&self.gate, permit);
+        Some(task)
+    }
+}

@@ -1,0 +1,96 @@
+//! What a submission tells the core beside its task, and what it learns.
+
+use crate::error::Refusal;
+use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
+use crate::parts::deadline::Deadline;
+use crate::parts::gate::Seen;
+use crate::work::env::Env;
+
+/// The place where an accepted task was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Location {
+    Mailbox { slot: usize, generation: u64 },
+    Queue { position: u64 },
+}
+
+impl Location {
+    /// Returns the id by which the decision of a worker names this task.
+    pub(crate) fn task_id(self) -> u64 {
+        match self {
+            Self::Mailbox { generation, .. } => mailbox_id(generation),
+            Self::Queue { position } => queue_id(position),
+        }
+    }
+}
+
+/// Why [`Core::accept`](super::Core::accept) has not accepted a task.
+#[derive(Debug)]
+pub(crate) enum NotAccepted {
+    /// No permit could be taken. The gate's word says why.
+    NoPermit(Seen),
+    /// The task had a permit, and could not be placed.
+    NotPlaced(Refusal),
+}
+
+/// The reason why a task came back.
+#[derive(Debug)]
+pub(crate) enum SubmitError {
+    Refused(Refusal),
+    /// The deadline passed before there was space.
+    Expired,
+}
+
+impl SubmitError {
+    /// Returns the reason for the refusal. Must not be called on `Expired`. A submission without a
+    /// `node` never fails as `Expired`.
+    #[inline]
+    pub(crate) fn into_refusal(self) -> Refusal {
+        match self {
+            Self::Refused(why) => why,
+            Self::Expired => unreachable!("only where an outcome is awaited"),
+        }
+    }
+}
+
+/// Who waits for a task.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Submission<'a> {
+    /// The deadline of the submission.
+    pub(crate) deadline: Option<&'a Deadline>,
+    /// The node of a caller that waits for the outcome.
+    pub(crate) node: Option<&'a WaitNode>,
+    /// Set if a thread waits for the end of the task. If that thread is a worker of this pool, the
+    /// task must not be queued. If all workers waited for queued tasks, no worker would be left to
+    /// run them.
+    pub(crate) awaited: bool,
+    /// Set if the thread that waits for the task is a worker of this pool, although another thread may
+    /// submit it.
+    pub(crate) on_worker: bool,
+}
+
+impl Submission<'_> {
+    /// Returns `true` if this thread, or the thread that waits for the task, is a worker of the
+    /// pool. Then the submission must not wait for space, because that worker may have to make the
+    /// space.
+    #[inline]
+    pub(crate) fn is_on_worker(&self, env: &Env) -> bool {
+        self.on_worker || env.is_own_worker()
+    }
+
+    /// Returns `true` if a worker of the pool waits for the task, so that it must not be queued.
+    #[inline]
+    pub(crate) fn is_nested(&self, env: &Env) -> bool {
+        self.awaited && self.is_on_worker(env)
+    }
+
+    /// If the submission has a node, stores the deadline there, where the task can read it. A
+    /// deadline that was given as a duration counts from the first look at it, which may be this
+    /// call. So this must be called before any step that may take long.
+    #[inline]
+    pub(crate) fn start(&self, env: &Env) {
+        if let (Some(deadline), Some(node)) = (self.deadline, self.node) {
+            node.set_deadline(env.due(deadline));
+        }
+    }
+}

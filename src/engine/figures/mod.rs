@@ -1,0 +1,5 @@
+//! What a pool says about itself. Readers of figures take no lock that a submission or a worker needs.
+
+pub(crate) mod ages;
+pub(crate) mod counts;
+mod ledger;

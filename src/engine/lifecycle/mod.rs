@@ -1,0 +1,8 @@
+#![doc = include_str!("room.md")]
+
+pub(crate) mod discard;
+mod leaving;
+pub(crate) mod limit;
+pub(crate) mod retirement;
+pub(crate) mod shutdown;
+pub(crate) mod threads;

@@ -1,0 +1,203 @@
+//! Admission: what a submission does that the core has not accepted. It is refused, or waits in line.
+
+use crate::core::submission::{Location, NotAccepted, Submission, SubmitError};
+use crate::engine::shared::Core;
+use crate::engine::submit::request::{Extras, SubmitOptions};
+use crate::error::Refusal;
+use crate::parts::backoff::{BoundedSpin, Step};
+use crate::parts::deadline::Deadline;
+use crate::parts::gate::Seen;
+use crate::stats::WhenFull;
+use crate::sync::Arc;
+use crate::work::job::Task;
+use crate::work::owed::Owed;
+
+/// The result of the first poll of a future.
+pub(crate) enum Admitted {
+    Accepted(Location),
+    /// The task waits in line, with this ticket.
+    InLine(u64),
+}
+
+impl Core {
+    /// Submits the task. Takes it out of `task` if it is accepted, and leaves it there otherwise.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        options: &SubmitOptions<'_>,
+    ) -> Result<Location, SubmitError> {
+        if self.env.is_fast_path_open() && !options.waits_for_group && !options.is_cancelled() {
+            match self.accept(task, options.submission) {
+                Ok(location) => return Ok(location),
+                // A saturated pool refuses a task without a write to memory that workers read.
+                Err(NotAccepted::NoPermit(seen)) if self.must_refuse(seen, options) => {
+                    return Err(self.refuse(options, options.no_space(&self.env, false)));
+                }
+                Err(NotAccepted::NoPermit(_)) => {}
+                Err(NotAccepted::NotPlaced(why)) => {
+                    return Err(self.refuse(options, SubmitError::Refused(why)));
+                }
+            }
+        }
+        self.submit_slowly(task, options)
+    }
+
+    /// Submits the task without options. This is a separate function so that the compiler can
+    /// leave the checks of options out.
+    pub(crate) fn submit_plain(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+    ) -> Result<Location, SubmitError> {
+        if self.env.is_fast_path_open() {
+            match self.accept(task, Submission::default()) {
+                Ok(location) => return Ok(location),
+                Err(NotAccepted::NoPermit(seen))
+                    if self.must_refuse(seen, &Extras::NONE.plain()) =>
+                {
+                    let why = SubmitError::Refused(Refusal::Saturated);
+                    return Err(self.host.counts.refuse(why));
+                }
+                Err(NotAccepted::NoPermit(_)) => {}
+                Err(NotAccepted::NotPlaced(why)) => {
+                    return Err(self.host.counts.refuse(SubmitError::Refused(why)));
+                }
+            }
+        }
+        self.submit_plain_slowly(task)
+    }
+
+    #[cold]
+    fn submit_plain_slowly(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+    ) -> Result<Location, SubmitError> {
+        self.submit_slowly(task, &Extras::NONE.plain())
+    }
+
+    /// Returns `true` if a submission that got no permit in an open pool must not wait for one.
+    #[inline]
+    fn must_refuse(&self, seen: Seen, options: &SubmitOptions<'_>) -> bool {
+        !seen.is_closed() && !options.blocks(self.host.blocks)
+    }
+
+    /// Counts a refusal of a submission that is not in line. Gives its group's permit back.
+    #[inline(always)]
+    pub(crate) fn refuse(
+        self: &Arc<Self>,
+        options: &SubmitOptions<'_>,
+        why: SubmitError,
+    ) -> SubmitError {
+        let why = self.host.counts.refuse(why);
+        if let Some(permit) = options.of_group.take() {
+            let mut owed = Owed::default();
+            self.give_to_group(options.members.map(|members| &**members), permit, &mut owed);
+            self.pay(&mut owed);
+        }
+        why
+    }
+
+    /// Admits a task that may have to wait, or whose pool is not in its usual state.
+    #[cold]
+    fn submit_slowly(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        options: &SubmitOptions<'_>,
+    ) -> Result<Location, SubmitError> {
+        options.submission.start(&self.env);
+        if let Some(why) = self.may_not_submit(options) {
+            return Err(self.refuse(options, SubmitError::Refused(why)));
+        }
+        let policy = options.extras.when_full.unwrap_or(self.host.when_full);
+        // A worker of this pool must not wait for space, because that worker itself may have to
+        // make the space.
+        let may_wait = policy.blocks() && !options.submission.is_on_worker(&self.env);
+        let block_until = match policy {
+            WhenFull::BlockFor(limit) if may_wait => Deadline::from_now(limit),
+            _ => Deadline::never(),
+        };
+        if options.waits_for_group {
+            // Only a submission that may wait comes here without its group's permit.
+            return self.wait_for_space(task, options, &block_until);
+        }
+        let mut spin = BoundedSpin::new(self.parallel, false);
+        loop {
+            match self.accept_slowly(task, options.submission) {
+                Ok(location) => return Ok(location),
+                Err(NotAccepted::NotPlaced(why)) => {
+                    return Err(self.refuse(options, SubmitError::Refused(why)));
+                }
+                Err(NotAccepted::NoPermit(seen)) if seen.is_closed() => {
+                    return Err(self.refuse(options, SubmitError::Refused(Refusal::Closed)));
+                }
+                Err(_) if may_wait && self.spin_for_space(&mut spin) => {}
+                Err(_) if may_wait => return self.wait_for_space(task, options, &block_until),
+                Err(_) => {
+                    let why = options.no_space(&self.env, policy.blocks());
+                    return Err(self.refuse(options, why));
+                }
+            }
+        }
+    }
+
+    /// Admits the task of a future: accepts it, refuses it, or puts it in line. On a worker of this
+    /// pool, which must not wait, a task without space is refused as `OnWorker`.
+    pub(crate) fn admit_future(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        options: &SubmitOptions<'_>,
+        owed: &mut Owed,
+    ) -> Result<Admitted, SubmitError> {
+        if let Some(why) = self.may_not_submit(options) {
+            return Err(self.refuse(options, SubmitError::Refused(why)));
+        }
+        if !options.waits_for_group {
+            match self.accept_slowly(task, options.submission) {
+                Ok(location) => return Ok(Admitted::Accepted(location)),
+                Err(NotAccepted::NotPlaced(why)) => {
+                    return Err(self.refuse(options, SubmitError::Refused(why)));
+                }
+                Err(NotAccepted::NoPermit(_)) => {}
+            }
+            if options.submission.is_on_worker(&self.env) {
+                let why = options.no_space(&self.env, true);
+                return Err(self.refuse(options, why));
+            }
+        }
+        let wanted = task.take().expect("a task to submit");
+        self.join_line(wanted, options, None, owed)
+            .map(Admitted::InLine)
+            .map_err(|back| {
+                *task = Some(back);
+                let why = self.may_not_submit(options).unwrap_or(Refusal::Closed);
+                self.refuse(options, SubmitError::Refused(why))
+            })
+    }
+
+    /// Returns the reason if the submission is refused whether there is space or not.
+    pub(crate) fn may_not_submit(&self, options: &SubmitOptions<'_>) -> Option<Refusal> {
+        if self.env.is_forked() {
+            return Some(Refusal::Forked);
+        }
+        if options.is_cancelled() {
+            return Some(Refusal::Cancelled);
+        }
+        self.gate.see().is_closed().then_some(Refusal::Closed)
+    }
+
+    /// Spins for a moment, and returns `true` as soon as there is ample space. A few short tasks may
+    /// end soon, and a sleep costs more than the spin. Does not spin while other submissions wait in
+    /// line, because they get the space first.
+    fn spin_for_space(&self, spin: &mut BoundedSpin) -> bool {
+        let ample = (self.queue_capacity as u64 / 4).clamp(1, 16);
+        while spin.step() != Step::Spent {
+            let seen = self.gate.see();
+            if seen.is_waited_for() || seen.is_closed() {
+                return false;
+            }
+            if self.gate.free() >= ample {
+                return true;
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,5 @@
+#![doc = include_str!("room.md")]
+
+pub(crate) mod admission;
+mod line;
+pub(crate) mod serving;
