@@ -113,10 +113,9 @@ impl<T> Queue<T> {
 
     /// Returns how many positions have been used before this one.
     fn number(&self, position: u64) -> u64 {
-        let mask = self.cells.index_mask();
-        let lap = position / (mask + 1);
-        lap.wrapping_mul(self.cells.len())
-            .wrapping_add((position & mask) / STEP)
+        (self.lap_of(position))
+            .wrapping_mul(self.cells.len())
+            .wrapping_add((position & self.cells.index_mask()) / STEP)
     }
 
     // ---- the ends ---------------------------------------------------------------
@@ -324,6 +323,11 @@ impl<T> Queue<T> {
     /// Returns the number of cells.
     pub(crate) fn cells(&self) -> usize {
         self.cells.len() as usize
+    }
+
+    /// Returns how often the array had been gone through before a position was used.
+    pub(crate) fn lap_of(&self, position: u64) -> u64 {
+        position / (self.cells.index_mask() + 1)
     }
 
     /// Returns the index of the cell that serves a position.
