@@ -54,7 +54,6 @@ pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize) {
         it,
         ctx: &ctx,
         spin: AdaptiveSpin::new(core.parallel),
-        watches: Cell::new(false),
         will_watch: Cell::new(false),
         state: Cell::new(State::Idle),
     };
@@ -75,8 +74,6 @@ pub(crate) struct Worker<'a, H> {
     pub(crate) it: &'a Slot<Task, Record>,
     pub(crate) ctx: &'a Ctx<'a>,
     spin: AdaptiveSpin,
-    /// Set while this worker counts as awake.
-    watches: Cell<bool>,
     /// Set if this worker is to watch the queue once it has no task.
     will_watch: Cell<bool>,
     /// The state that the end of the last task has left.
@@ -227,7 +224,7 @@ impl<H: Host> Worker<'_, H> {
     /// Makes this worker `Calling`, unless a task was handed to it. From then on no thread relies on
     /// it. `state` is that of a worker without a task. If it is `Idle`, the worker may have got an order since.
     fn begin_calling(&self, state: State, owed: &mut Owed) {
-        if self.watches.replace(false) {
+        if self.ctx.is_counted.replace(false) {
             self.core.in_flight.sub(AWAKE);
             owed.look();
         }
@@ -267,7 +264,7 @@ impl<H: Host> Worker<'_, H> {
     }
 
     fn start_watching(&self) {
-        if !self.watches.replace(true) {
+        if !self.ctx.is_counted.replace(true) {
             self.core.in_flight.add(AWAKE);
         }
     }
@@ -276,7 +273,7 @@ impl<H: Host> Worker<'_, H> {
     /// Other threads may have relied on this worker. So if a task is queued, another worker must look
     /// for it (A2).
     pub(crate) fn stop_watching(&self) {
-        if self.watches.replace(false) {
+        if self.ctx.is_counted.replace(false) {
             self.core.in_flight.sub(AWAKE);
             if !self.core.queue.is_empty() {
                 self.ctx.owe(Owed::look);
@@ -290,7 +287,7 @@ impl<H: Host> Worker<'_, H> {
             // No thread relies on a worker that has obeyed no order yet, so it is not in the count.
             return self.start_watching();
         }
-        if self.watches.replace(true) {
+        if self.ctx.is_counted.replace(true) {
             // This worker already counts as awake.
             self.core.in_flight.sub(NOTIFIED);
         } else {
@@ -353,7 +350,7 @@ impl<H: Host> Worker<'_, H> {
     pub(crate) fn wait(&self) -> Next {
         // The worker has published that it is idle. Unless it watches the queue, it looks at the
         // queue once now (A2, P1).
-        let may_look = !self.watches.get() && self.it.see().is_idle();
+        let may_look = !self.ctx.is_counted.get() && self.it.see().is_idle();
         if may_look && !self.core.queue.is_empty() && self.claim_own_slot() {
             return Next::Search;
         }
@@ -363,7 +360,7 @@ impl<H: Host> Worker<'_, H> {
             if let Some(next) = self.spin.look_for(|| self.look(), stop) {
                 return next;
             }
-            if self.watches.replace(false) {
+            if self.ctx.is_counted.replace(false) {
                 self.core.in_flight.sub(AWAKE);
                 if !self.core.queue.is_empty() {
                     if self.claim_own_slot() {
@@ -407,7 +404,7 @@ impl<H: Host> Worker<'_, H> {
             }
             return Some(order);
         }
-        let is_there = self.watches.get() && self.core.queue.is_filled();
+        let is_there = self.ctx.is_counted.get() && self.core.queue.is_filled();
         (is_there && self.claim_own_slot()).then_some(Next::Search)
     }
 }

@@ -19,7 +19,7 @@
 
 use super::gate::{Gate, Permit};
 use crate::parts::completion::WakeUp;
-use crate::sync::{lock, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::sync::{lock, AtomicU64, Guard, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -197,7 +197,7 @@ impl<T: Waits, A> Lines<T, A> {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lists<T, A>> {
+    fn lock(&self) -> Guard<'_, Lists<T, A>> {
         lock(&self.lists)
     }
 
@@ -332,7 +332,7 @@ impl<T: Waits, A> Lines<T, A> {
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 impl<T: Waits, A> Lines<T, A> {
     /// Holds the lock, as if a thread had been stopped within one of the calls above.
-    pub(crate) fn hold(&self) -> impl Drop + '_ {
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
         self.lock()
     }
 }

@@ -4,6 +4,7 @@
 
 mod clock;
 pub(crate) mod fork;
+mod lock;
 
 #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
 #[path = "std.rs"]
@@ -22,6 +23,7 @@ pub(crate) mod thread;
 
 pub(crate) use clock::{given, told, Instant};
 pub(crate) use imp::*;
+pub(crate) use lock::{assert_no_lock, lock, try_lock, wait, Guard};
 
 /// The atomic integer of `std`, also in models.
 #[cfg(target_has_atomic = "64")]
@@ -80,46 +82,5 @@ impl Alive {
 impl Drop for Alive {
     fn drop(&mut self) {
         self.told.0.with_mut(|_| ());
-    }
-}
-
-/// Waits on a condition variable for at most the time that is `left`; `None` means without a limit.
-/// Ignores poisoning, as [`lock`] does.
-pub(crate) fn wait<'a, T>(
-    condition: &Condvar,
-    guard: MutexGuard<'a, T>,
-    left: Option<std::time::Duration>,
-) -> MutexGuard<'a, T> {
-    match left {
-        None => condition
-            .wait(guard)
-            .unwrap_or_else(std::sync::PoisonError::into_inner),
-        Some(left) => match condition.wait_timeout(guard, left) {
-            Ok((guard, _)) => guard,
-            Err(poisoned) => poisoned.into_inner().0,
-        },
-    }
-}
-
-/// Locks a mutex. Ignores poisoning, because a panic under one of these locks is a bug in this
-/// crate, and the panic has been reported already. The data are counters and lists that are valid
-/// after every step.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    match mutex.lock() {
-        Ok(guard) => guard,
-        Err(poisoned) => poisoned.into_inner(),
-    }
-}
-
-/// Locks a mutex. Returns `None` if another thread holds it. In models this waits for the lock
-/// instead. No thread of a model stops for good, so the lock becomes free.
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    #[cfg(any(lazypool_loom, lazypool_shuttle))]
-    return Some(lock(mutex));
-    #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(std::sync::TryLockError::WouldBlock) => None,
     }
 }

@@ -6,7 +6,9 @@
 use crate::error::TaskPanic;
 use crate::parts::completion::WaitNode;
 use crate::parts::stretch::Stretch;
-use crate::sync::{catch_unwind, exposed, fork, now, thread, thread_local, Instant, Ordering};
+use crate::sync::{
+    assert_no_lock, catch_unwind, exposed, fork, now, thread, thread_local, Instant, Ordering,
+};
 use crate::work::env::{Around, Env, NEVER};
 use crate::work::job::TaskEnd;
 use crate::work::observe::{self, Moment};
@@ -29,6 +31,8 @@ pub(crate) struct Ctx<'a> {
     /// Set if anything may be owed.
     owes: Cell<bool>,
     pay: &'a dyn Fn(&Self),
+    /// Set while this worker counts as awake.
+    pub(crate) is_counted: Cell<bool>,
     /// The node of the caller that submitted the running task by `do_with_deadline`. `None` for any
     /// other task. The caller may have left since.
     caller: Cell<Option<*const WaitNode>>,
@@ -71,6 +75,7 @@ impl<'a> Ctx<'a> {
             owed: RefCell::default(),
             owes: Cell::new(false),
             pay,
+            is_counted: Cell::new(false),
             caller: Cell::new(None),
             label: Cell::new(None),
             task_id: Cell::new(0),
@@ -191,10 +196,21 @@ impl<'a> Ctx<'a> {
     /// Calls user code that may call `fork`. In a forked child, this ends the process instead of
     /// returning, because the worker must not run the parent's tasks there.
     pub(crate) fn call_back(&self, f: impl FnOnce()) {
+        self.assert_not_counted();
         f();
         if self.env.is_forked() {
             fork::end_child();
         }
+    }
+
+    /// Asserts, in debug builds and models, that no thread may rely on this worker to look at the queue.
+    /// User code may take long.
+    #[inline(always)]
+    fn assert_not_counted(&self) {
+        debug_assert!(
+            !self.is_counted.get(),
+            "user code in a worker that counts as awake"
+        );
     }
 
     /// Notes what this worker owes, by a call of `note`.
@@ -250,6 +266,8 @@ impl<'a> Ctx<'a> {
         if self.stretch.is_time_to_look() {
             self.yield_if_due();
         }
+        self.assert_not_counted();
+        assert_no_lock();
         let started = Moment::now(self.env);
         let result = match &self.env.hooks.around {
             None => catch_unwind(AssertUnwindSafe(f)),

@@ -3,7 +3,7 @@
 use crate::core::worker::{Next, Worker};
 use crate::engine::shared::{Registry, Shared};
 use crate::parts::slot::State;
-use crate::sync::{lock, thread, MutexGuard, Ordering};
+use crate::sync::{lock, thread, Guard, Ordering};
 
 impl Worker<'_, Shared> {
     /// Returns `true` if this worker may have to end. A thread that closes the pool or lowers the
@@ -65,7 +65,7 @@ impl Worker<'_, Shared> {
     }
 
     /// Makes the worker `Searching` again, instead of ending it.
-    fn stay(&self, mut registry: MutexGuard<'_, Registry>) {
+    fn stay(&self, mut registry: Guard<'_, Registry>) {
         registry.retiring -= 1;
         // SAFETY: this thread is the slot's worker, `Retiring`.
         unsafe { self.it.step(State::Retiring, State::Searching) };
@@ -73,7 +73,7 @@ impl Worker<'_, Shared> {
 
     /// Takes the worker's last steps on the slot. The last worker stays (`false`) if a permit is taken,
     /// because the task that has it may need a worker.
-    fn leave(&self, mut registry: MutexGuard<'_, Registry>) -> bool {
+    fn leave(&self, mut registry: Guard<'_, Registry>) -> bool {
         let core = self.core;
         if registry.live == 1 && !core.gate.sleep() {
             self.stay(registry);

@@ -1,0 +1,120 @@
+//! Locks of mutexes. In debug builds and models each thread counts the locks that it holds, so that
+//! [`assert_no_lock`] can tell.
+
+use super::{thread_local, Condvar, Mutex, MutexGuard};
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+thread_local! {
+    /// How many locks this thread holds.
+    static HELD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Asserts, in debug builds and models, that this thread holds no lock of this crate. Whoever calls user
+/// code calls this first: that code may wait for another thread, which may need the lock.
+#[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn assert_no_lock() {
+    #[cfg(debug_assertions)]
+    assert_eq!(HELD.with(Cell::get), 0, "user code under a lock");
+}
+
+/// One lock that this thread holds.
+#[derive(Debug)]
+struct Held;
+
+impl Held {
+    #[inline(always)]
+    fn new() -> Self {
+        if cfg!(debug_assertions) {
+            HELD.with(|held| held.set(held.get() + 1));
+        }
+        Self
+    }
+}
+
+impl Drop for Held {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) {
+            HELD.with(|held| held.set(held.get() - 1));
+        }
+    }
+}
+
+/// A locked mutex.
+#[derive(Debug)]
+pub(crate) struct Guard<'a, T> {
+    // Dropped first: the lock is free before it is not counted any more.
+    locked: MutexGuard<'a, T>,
+    held: Held,
+}
+
+impl<'a, T> Guard<'a, T> {
+    #[inline(always)]
+    fn new(locked: MutexGuard<'a, T>) -> Self {
+        let held = Held::new();
+        Self { locked, held }
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.locked
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.locked
+    }
+}
+
+/// Waits on a condition variable for at most the time that is `left`; `None` means without a limit.
+/// Ignores poisoning, as [`lock`] does.
+pub(crate) fn wait<'a, T>(
+    condition: &Condvar,
+    guard: Guard<'a, T>,
+    left: Option<Duration>,
+) -> Guard<'a, T> {
+    let Guard { locked, held } = guard;
+    let locked = match left {
+        None => condition
+            .wait(locked)
+            .unwrap_or_else(std::sync::PoisonError::into_inner),
+        Some(left) => match condition.wait_timeout(locked, left) {
+            Ok((guard, _)) => guard,
+            Err(poisoned) => poisoned.into_inner().0,
+        },
+    };
+    Guard { locked, held }
+}
+
+/// Locks a mutex. Ignores poisoning, because a panic under one of these locks is a bug in this
+/// crate, and the panic has been reported already. The data are counters and lists that are valid
+/// after every step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
+    Guard::new(
+        mutex
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner),
+    )
+}
+
+/// Locks a mutex. Returns `None` if another thread holds it. In models this waits for the lock
+/// instead. No thread of a model stops for good, so the lock becomes free.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
+    #[cfg(any(lazypool_loom, lazypool_shuttle))]
+    return Some(lock(mutex));
+    #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
+    match mutex.try_lock() {
+        Ok(guard) => Some(Guard::new(guard)),
+        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(Guard::new(poisoned.into_inner())),
+        Err(std::sync::TryLockError::WouldBlock) => None,
+    }
+}
