@@ -35,12 +35,24 @@ fn what_the_guides_do_not_test_themselves_is_tested_here() {
         .split("```rust,ignore\n")
         .filter_map(|rest| rest.split_once("\n```"))
         .map(|(code, _)| code)
-        .find(|code| code.starts_with("let "))
+        .find(|code| code.starts_with("if tenant"))
         .expect("an excerpt");
     let tests = include_str!("offload.rs");
-    for line in excerpt.lines() {
+    for line in excerpt.lines().map(str::trim) {
         let tested = tests.lines().any(|l| l.trim() == line);
         assert!(tested, "not in the test:\n{line}");
+    }
+}
+
+/// The guide names the dependencies of its service as this package has them.
+#[test]
+fn the_guide_names_the_dependencies() {
+    let manifest = include_str!("../Cargo.toml");
+    let named = ASYNC.split_once("```toml\n").expect("a list").1;
+    let named = named.split_once("\n```").expect("its end").0;
+    let named = named.lines().filter(|l| !l.starts_with("lazypool"));
+    for line in named {
+        assert!(manifest.lines().any(|l| l == line), "not in it: {line}");
     }
 }
 

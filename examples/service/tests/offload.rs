@@ -1,19 +1,17 @@
-//! Tests `offload` of the guide to async code, for each way in which a request can end, and under
-//! overload. It is in the file that the guide shows; `guides.rs` compares the two. Also tests the
-//! guide's excerpt that waits for space.
+//! Tests `offload` and `offload_waiting` of the guide to async code, for each way in which a request
+//! can end, and under overload. They are in the file that the guide shows; `guides.rs` compares the
+//! two. Also tests the guide's excerpt that limits the number of a tenant's requests in line.
 
 #[path = "../examples/minimal/offload.rs"]
 mod offload;
 
-use lazypool::{task, Pool, Shutdown, Submitter, WhenFull};
-use offload::{offload, Failed};
-use std::error::Error;
+use lazypool::{task, Group, Pool, Shutdown, Submitter, WhenFull};
+use offload::{offload, offload_waiting, Failed};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
-use tokio::time::{error::Elapsed, timeout};
 
 const LONG: Duration = Duration::from_secs(600);
 const LIMIT: Duration = Duration::from_secs(30);
@@ -194,38 +192,110 @@ fn a_runtime_that_ends_before_the_task() {
     assert!(!never.load(Ordering::SeqCst));
 }
 
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
-
-/// The guide's excerpt: one `timeout` bounds the waits for space and for the value.
-async fn offload_patiently<T: Send + 'static>(
-    pool: &Pool,
-    deadline: Duration,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Outcome<T> {
-    let tasks = pool.with_deadline(deadline);
-    let value = async { Outcome::Ok(tasks.awaitable().serve_async(work).await?.await?) };
-    timeout(deadline, value).await?
-}
-
+/// Who waits in vain learns that the work never ran. No counter shows that, as the guide to
+/// monitoring says.
 #[tokio::test]
 async fn wait_for_space() {
     let pool = pool(0);
     let (open, gate) = mpsc::channel();
     let first = spawn(&pool, move || gate.recv().expect("until it is told"));
     until("it to run", || pool.stats().running == 1).await;
-    // This one waits until its deadline. It then leaves the line, and never runs.
+    let before = pool.stats();
     let never = || panic!("it never starts");
-    let late = offload_patiently(&pool, Duration::from_millis(20), never).await;
-    assert!(late.expect_err("no space").is::<Elapsed>());
-    until("the line to be empty", || pool.stats().waiting == 0).await;
+    let late = offload_waiting(on(&pool), Duration::from_millis(20), never).await;
+    assert_eq!(late, Err::<(), _>(Failed::Busy));
+    assert_eq!(pool.stats(), before, "it has left the line, uncounted");
     // The next one gets the space of the first.
-    let (value, ()) = tokio::join!(offload_patiently(&pool, LONG, || 42), async {
+    let (value, ()) = tokio::join!(offload_waiting(on(&pool), LONG, || 42), async {
         until("it to wait", || pool.stats().waiting == 1).await;
         open.send(()).expect("it waits");
     });
-    assert_eq!(value.expect("space"), 42);
+    assert_eq!(value, Ok(42));
     assert_eq!(first.await.expect("no panic"), Ok(()));
     assert_eq!(pool.stats().panicked, 0);
+}
+
+/// After the wait for space, a task ends as any: with its value, too late, or with a panic.
+#[tokio::test]
+async fn waiting_has_the_outcomes_of_offload() {
+    let pool = pool(1);
+    let brief = pool.run_limit(Duration::from_millis(1));
+    let late = offload_waiting(brief, LONG, patient).await;
+    assert_eq!(late, Err(Failed::TimedOut));
+    let (open, gate) = mpsc::channel();
+    let first = spawn(&pool, move || gate.recv().expect("until it is told"));
+    until("it to run", || pool.stats().running == 1).await;
+    let queued = offload_waiting(on(&pool), Duration::from_millis(1), || ()).await;
+    assert_eq!(queued, Err(Failed::Expired));
+    open.send(()).expect("it waits");
+    assert_eq!(first.await.expect("no panic"), Ok(()));
+    let panic = || resume_unwind(Box::new("on purpose"));
+    let answer = offload_waiting(on(&pool), LONG, panic).await;
+    assert_eq!(answer, Err::<(), _>(Failed::Panicked));
+    let skipped = offload_waiting(pool.min_remaining(2 * LONG), LONG, || ()).await;
+    assert_eq!(skipped, Err(Failed::Expired));
+    let none = pool.limited_group(0);
+    let refused = offload_waiting(none.labeled("read"), LONG, || ()).await;
+    assert_eq!(refused, Err(Failed::TooMany));
+    pool.shutdown(Shutdown::Drain, Duration::ZERO);
+    let closed = offload_waiting(on(&pool), LONG, || ()).await;
+    assert_eq!(closed, Err(Failed::Closed));
+}
+
+/// Space comes at the very deadline of those that wait. A caller is told that its work never ran, or
+/// that it was too late, and that is so.
+#[tokio::test(flavor = "multi_thread")]
+async fn space_at_the_deadline() {
+    let pool = pool(0);
+    for n in 0..200_u64 {
+        let wait = Duration::from_millis(1);
+        let holds = Duration::from_micros(800 + 10 * (n % 100));
+        let first = spawn(&pool, move || std::thread::sleep(holds));
+        while pool.stats().running == 0 {
+            tokio::task::yield_now().await;
+        }
+        let ran = Arc::new(AtomicBool::new(false));
+        let runs = Arc::clone(&ran);
+        let work = move || runs.store(true, Ordering::SeqCst);
+        let answer = offload_waiting(on(&pool), wait, work).await;
+        first.await.expect("no panic").unwrap_or_default();
+        until("the end", || pool.stats().running == 0).await;
+        match answer {
+            Ok(()) => assert!(ran.load(Ordering::SeqCst)),
+            Err(Failed::TimedOut) => {}
+            Err(Failed::Busy | Failed::Expired) => assert!(!ran.load(Ordering::SeqCst)),
+            Err(failed) => panic!("{failed}"),
+        }
+    }
+}
+
+/// The guide's excerpt: a tenant may have 8 tasks in the pool, and 32 requests in line.
+async fn read<T: Send + 'static>(
+    tenant: &Group,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failed> {
+    let deadline = LONG;
+    if tenant.pending() >= 8 + 32 {
+        return Err(Failed::TooMany);
+    }
+    offload_waiting(tenant.labeled("read"), deadline, work).await
+}
+
+/// The line of a full group holds up nobody else, and the excerpt limits its length.
+#[tokio::test]
+async fn a_line_of_limited_length() {
+    let pool = Arc::new(Pool::new(16).expect("pool"));
+    let tenant = pool.limited_group(8);
+    let requests = [(); 8 + 32].map(|()| {
+        let tenant = tenant.clone();
+        tokio::spawn(async move { read(&tenant, patient).await })
+    });
+    until("32 in line", || pool.stats().waiting == 32).await;
+    assert_eq!(read(&tenant, || ()).await, Err(Failed::TooMany));
+    assert_eq!(offload(on(&pool), LONG, || 1).await, Ok(1));
+    requests.iter().for_each(JoinHandle::abort);
+    until("none", || tenant.pending() == 0).await;
+    assert_eq!(read(&tenant, || 2).await, Ok(2));
 }
 
 #[tokio::test]
@@ -268,22 +338,17 @@ async fn a_share() {
     assert_eq!(offload(read, LONG, || ()).await, Err(Failed::Closed));
 }
 
-/// A task that ends while its caller gives up is no failure of the pool: the caller gets the value,
-/// or learns that the task ran on. Nothing else happens, whichever is first.
+/// A task that stops at its deadline may have an incomplete value. No caller gets it, whether the
+/// task or its caller is first.
 #[tokio::test]
-async fn a_value_at_the_deadline() {
+async fn no_value_past_the_deadline() {
     let pool = pool(0);
-    for n in 0..100 {
-        let deadline = Duration::from_millis(2);
-        let work = move || {
-            while task::remaining() > Some(Duration::ZERO) {}
-            n
-        };
-        match offload(on(&pool), deadline, work).await {
-            Ok(value) => assert_eq!(value, n),
-            Err(failed) => assert!(matches!(failed, Failed::TimedOut | Failed::Expired)),
-        }
+    for _ in 0..100 {
+        let answer = offload(on(&pool), Duration::from_millis(2), patient).await;
+        assert!(matches!(answer, Err(Failed::TimedOut | Failed::Expired)));
         until("the end", || pool.stats().running == 0).await;
     }
+    let brief = pool.run_limit(Duration::from_millis(2));
+    assert_eq!(offload(brief, LONG, patient).await, Err(Failed::TimedOut));
     assert_eq!(pool.stats().refused, 0);
 }

@@ -25,11 +25,14 @@ pub(crate) const FOR_TASKS: Duration = Duration::from_secs(2);
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
         match self {
-            // If the client sends the request again in a moment, it may succeed.
-            Failed::Busy => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")]).into_response(),
+            // The work never ran. If the client asks again in a moment, it may succeed.
+            Failed::Busy | Failed::Expired => {
+                (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")]).into_response()
+            }
             Failed::Closed => StatusCode::SERVICE_UNAVAILABLE.into_response(),
             Failed::TooMany => StatusCode::TOO_MANY_REQUESTS.into_response(),
-            Failed::Expired | Failed::TimedOut => StatusCode::GATEWAY_TIMEOUT.into_response(),
+            // The work has begun, and may have an effect.
+            Failed::TimedOut => StatusCode::GATEWAY_TIMEOUT.into_response(),
             Failed::Panicked => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
     }

@@ -1,24 +1,26 @@
-//! The function through which async code uses a pool, and its errors. Copy this file.
+//! The functions through which async code uses a pool, and their errors. Copy this file.
 //!
 //! It needs lazypool, and tokio for the timer.
 
-use lazypool::{Refusal, Refused, Submitter, TaskError};
-use std::time::Duration;
+use lazypool::{task, Handle, Refusal, Refused, Submitter, TaskError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use std::{error, fmt};
 use tokio::time::timeout;
 
 /// Why a caller gets no value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Failed {
-    /// There is no space. The same call may succeed in a moment.
+    /// There is no space, or none came in time: the work never ran. It may succeed in a moment.
     Busy,
-    /// The caller's group has all the tasks that it may have.
+    /// The caller's group has all the tasks that it may have: the work never ran.
     TooMany,
     /// The pool is shut down, or the group is cancelled.
     Closed,
     /// No worker started the work in time: it never ran.
     Expired,
-    /// The deadline passed while the work ran. It runs on, and may still have an effect.
+    /// The deadline passed while the work ran. It may run on, and may have an effect.
     TimedOut,
     Panicked,
 }
@@ -30,7 +32,7 @@ impl fmt::Display for Failed {
             Self::TooMany => "too much work of this caller is under way",
             Self::Closed => "the service is shutting down, or the work was cancelled",
             Self::Expired => "the work was not started in time",
-            Self::TimedOut => "the work takes too long, and runs on",
+            Self::TimedOut => "the work takes too long, and may run on",
             Self::Panicked => "the work panicked",
         })
     }
@@ -65,14 +67,50 @@ pub(crate) async fn offload<T: Send + 'static>(
     deadline: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failed> {
-    let mut task = on.with_deadline(deadline).awaitable().serve(work)?;
-    if let Ok(outcome) = timeout(deadline, &mut task).await {
-        return Ok(outcome?);
+    let tasks = on.with_deadline(deadline).awaitable();
+    let task = tasks.serve(move || in_time(work))?;
+    value_of(task, deadline).await
+}
+
+/// As [`offload`], but if the pool or the group is full, waits in line until `deadline`.
+#[allow(dead_code)] // `main.rs` refuses instead
+pub(crate) async fn offload_waiting<T: Send + 'static>(
+    on: Submitter<'_>,
+    deadline: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failed> {
+    let start = Instant::now();
+    // If this caller gives up just as a worker starts the work, the first of them sets the flag.
+    let decided = Arc::new(AtomicBool::new(false));
+    let starts = Arc::clone(&decided);
+    let work = move || {
+        let first = !starts.swap(true, Ordering::Relaxed);
+        first.then(|| in_time(work)).flatten()
+    };
+    let tasks = on.with_deadline(deadline).awaitable();
+    match timeout(deadline, tasks.serve_async(work)).await {
+        Ok(task) => value_of(task?, deadline.saturating_sub(start.elapsed())).await,
+        Err(_) if decided.swap(true, Ordering::Relaxed) => Err(Failed::TimedOut),
+        Err(_) => Err(Failed::Busy),
+    }
+}
+
+/// Runs `work`. Returns its value only if it ended by its deadline: past that, `is_cancelled` may
+/// have told it to stop early.
+fn in_time<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let value = work();
+    (task::remaining() != Some(Duration::ZERO)).then_some(value)
+}
+
+/// Awaits the value of a task for at most `limit`. Then cancels the task.
+async fn value_of<T>(mut task: Handle<Option<T>>, limit: Duration) -> Result<T, Failed> {
+    if let Ok(outcome) = timeout(limit, &mut task).await {
+        return outcome?.ok_or(Failed::TimedOut);
     }
     task.cancel(); // if it is queued, it is over at once
     match task.join_timeout(Duration::ZERO) {
-        Err(_runs_on) => Err(Failed::TimedOut),
-        Ok(Err(TaskError::Cancelled)) => Err(Failed::Expired),
-        Ok(outcome) => Ok(outcome?), // it has ended just now
+        Ok(Err(TaskError::Cancelled)) => Err(Failed::Expired), // it never ran
+        Ok(Err(error)) => Err(error.into()),
+        Ok(Ok(_)) | Err(_) => Err(Failed::TimedOut), // it has ended just now, or runs on
     }
 }
