@@ -21,9 +21,9 @@ use std::time::Duration;
 /// when their owner is dropped, keep a [`drop_guard`](Group::drop_guard) in the owner. A group may
 /// outlive its pool; its submissions are then refused as [`Closed`](crate::Refusal::Closed).
 ///
-/// [`Pool::limited_group`](crate::Pool::limited_group) returns a group with a limit on its pending
-/// tasks, such as a tenant's share of the pool. Beyond the limit, a submission is refused as
-/// [`GroupFull`](crate::Refusal::GroupFull), or waits for a place of the group if its policy is to
+/// [`Pool::limited_group`](crate::Pool::limited_group) returns a group with a limit on its accepted
+/// and unended tasks, such as a tenant's share of the pool. Beyond the limit, a submission is refused
+/// as [`GroupFull`](crate::Refusal::GroupFull), or waits for a place of the group if its policy is to
 /// wait.
 ///
 /// ```
@@ -163,7 +163,9 @@ impl Group {
     /// [`Cancelled`](crate::Refusal::Cancelled) once the group has been [cancelled](Group::cancel),
     /// and [`GroupFull`](crate::Refusal::GroupFull) if its tasks have reached its
     /// [limit](crate::Pool::limited_group). If the [policy](crate::WhenFull) is to wait, the
-    /// submission waits for a place of the group first, and then for space in the pool.
+    /// submission waits for a place of the group first, and then for space in the pool. If its time
+    /// ends before it has the place, the reason is `GroupFull`, too. On a worker of the pool it does
+    /// not wait: the reason is [`OnWorker`](crate::Refusal::OnWorker).
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;
@@ -388,7 +390,8 @@ impl Group {
     }
 
     /// Returns how many tasks have not ended yet. This includes tasks that are currently being
-    /// submitted, and tasks that wait for space.
+    /// submitted, and tasks that wait in line: for space in the pool, or for a place in this group. So
+    /// it can exceed the limit of a [limited group](crate::Pool::limited_group).
     ///
     /// ```
     /// assert_eq!(lazypool::Pool::new(1)?.group().pending(), 0);

@@ -144,7 +144,7 @@ impl Pool {
     /// Returns [`Refused`] with the closure, which did not run, and one of these reasons:
     ///
     /// * [`Saturated`](crate::Refusal::Saturated): at some moment during this call every worker
-    ///   was busy and the queue was full.
+    ///   was busy and the queue was full, or others waited in line.
     /// * [`Closed`](crate::Refusal::Closed): the pool has been shut down.
     /// * [`SpawnFailed`](crate::Refusal::SpawnFailed): the task needed a new thread, the system
     ///   gave none, and neither another worker nor the queue could take the task.
@@ -260,12 +260,13 @@ impl Pool {
 
     /// Returns a new, empty [`Group`], at most `max_pending` of whose tasks are accepted and have not
     /// ended. Beyond that, a submission is refused as [`GroupFull`](crate::Refusal::GroupFull), or waits
-    /// in the group's line if its policy is to wait. It holds up no other group meanwhile. A limit of 0
-    /// refuses every submission. With such a group for each tenant of a service, no tenant can take
-    /// the whole pool: see [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant).
+    /// in the group's line if its policy is to wait, and holds up no other group. A limit of 0 refuses
+    /// every submission. With such a group for each tenant, no tenant can take the whole pool: see
+    /// [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant). Each call returns a group with a
+    /// limit of its own. Keep it in a variable: its options borrow it.
     ///
-    /// A queued task that is past its [deadline](crate::Submitter::with_deadline) keeps its place
-    /// until its turn comes. A cancelled [`Handle`](crate::Handle) gives it back at once.
+    /// A running task keeps its place until it ends, a queued one past its deadline until its turn
+    /// comes. A queued task whose [`Handle`](crate::Handle) is cancelled gives it back at once.
     ///
     /// ```
     /// use lazypool::{Group, Pool};

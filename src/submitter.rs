@@ -132,7 +132,8 @@ impl<'a> Submitter<'a> {
         self
     }
 
-    /// Sets what a submission does if every worker is busy and the queue is full. This overrides
+    /// Sets what a submission does if every worker is busy and the queue is full, or if its [limited
+    /// group](Pool::limited_group) is full. This overrides
     /// [`Builder::when_full`](crate::Builder::when_full).
     ///
     /// A submission made on a worker of the pool never waits for space.
@@ -164,7 +165,8 @@ impl<'a> Submitter<'a> {
     ///   as [`abandoned`](crate::Stats::abandoned) until the task ends. The task then counts as
     ///   [`timed_out`](crate::Stats::timed_out), and as completed or panicked.
     /// * A submission waits for space until the deadline at the latest. `serve` is then refused as
-    ///   [`Saturated`](crate::Refusal::Saturated), and `do_with_deadline` returns
+    ///   [`Saturated`](crate::Refusal::Saturated), or as [`GroupFull`](crate::Refusal::GroupFull) if
+    ///   it still waited for a place in its group. `do_with_deadline` returns
     ///   [`Expired`](DeadlineError::Expired). [`serve_async`](crate::Awaitable::serve_async) has no
     ///   timer, so the task expires only when its turn comes.
     ///
@@ -225,7 +227,8 @@ impl<'a> Submitter<'a> {
     /// treated like a task past its [`with_deadline`](Submitter::with_deadline): it runs on,
     /// [`task::is_cancelled`](crate::task::is_cancelled) returns `true` in it, its worker counts as
     /// [`abandoned`](crate::Stats::abandoned), and it counts as
-    /// [`timed_out`](crate::Stats::timed_out) when it ends. If `with_deadline` is also set, the
+    /// [`timed_out`](crate::Stats::timed_out) when it ends. A task that does not ask `is_cancelled`
+    /// is not stopped by its limit. If `with_deadline` is also set, the
     /// earlier deadline applies. This option alone does not make a queued task expire.
     ///
     /// With [`do_with_deadline`](Submitter::do_with_deadline),
@@ -293,7 +296,8 @@ impl<'a> Submitter<'a> {
     /// # Errors
     /// Returns the errors of [`Pool::serve`], and in a group those of [`Group::serve`]. Also returns
     /// [`Saturated`](crate::Refusal::Saturated) if the task's deadline passes while the call waits
-    /// for space.
+    /// for space in the pool, and [`GroupFull`](crate::Refusal::GroupFull) if it passes while the call
+    /// waits for a place in the group.
     ///
     /// ```
     /// let pool = lazypool::Pool::new(1)?;

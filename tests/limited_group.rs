@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{Group, Shutdown, WhenFull};
+use lazypool::{Group, Refused, Shutdown, WhenFull};
 
 const POLICIES: [WhenFull; 3] = [WhenFull::Refuse, WhenFull::Block, WhenFull::BlockFor(LONG)];
 
@@ -144,6 +144,8 @@ fn law20_a_full_group_waits_in_its_own_line() {
             let held = Gate::new();
             must_serve_in(&briefly, held.task());
             assert_eq!(refused_at_once(&briefly), "group_full");
+            let until = briefly.when_full(WhenFull::Block).with_deadline(ms(5));
+            assert_eq!(reason(until.serve(|| ())), "group_full");
             held.open();
             // Others wait in the group's line, so a submission of the group that must not wait is
             // refused.
@@ -154,7 +156,7 @@ fn law20_a_full_group_waits_in_its_own_line() {
         });
         group.wait();
         assert_eq!((group.completed(), group.pending()), (3, 0));
-        assert_stats!(at_rest(&pool), waiting: 0, refused: 4, refusals.group_full: 4);
+        assert_stats!(at_rest(&pool), waiting: 0, refused: 5, refusals.group_full: 5);
     });
 }
 
@@ -283,21 +285,27 @@ fn law20_waits_for_a_group_end_with_it() {
     });
 }
 
-/// Law 14: on a worker of its pool, a submission to a full group does not wait.
+/// Law 14: on a worker of its pool, a submission to a full group does not wait. `OnWorker` hides that
+/// the group is full, so `caller_runs` exceeds the limit. With `Refuse` it does not.
 #[test]
 fn law14_a_worker_does_not_wait_for_a_group() {
     timed(|| {
-        let pool = std::sync::Arc::new(pool(2, 4));
+        let (pool, gate) = (pool(2, 4), Gate::new());
         let group = pool.when_full(WhenFull::Block).limited_group(1);
-        let own = group.clone();
+        let (own, holds) = (group.clone(), gate.task());
         let why = pool.do_with_deadline(
             move || {
-                must_serve_in(&own, || thread::sleep(ms(20)));
+                must_serve_in(&own, holds);
                 let full = reason(own.serve(|| ()));
+                assert!(own.serve(|| ()).or_else(Refused::caller_runs).is_ok());
+                let refuses = own.when_full(WhenFull::Refuse);
+                let refused = refuses.serve(|| ()).or_else(Refused::caller_runs);
+                assert_eq!(reason(refused), "group_full");
                 (full, reason(block_on(own.awaitable().serve_async(|| ()))))
             },
             LONG,
         );
+        gate.open();
         assert_eq!(why.unwrap(), ("on_worker", "on_worker"));
         group.wait();
     });

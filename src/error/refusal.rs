@@ -64,7 +64,8 @@ pub enum Refusal {
     /// `source()` give the OS's error.
     SpawnFailed(io::Error),
     /// The submission came from a worker of this pool, or through a scope that was opened on such a
-    /// worker, and would have had to wait for space or for a queued task.
+    /// worker, and would have had to wait: for space, for a place in its full
+    /// [limited group](crate::Pool::limited_group), or for a queued task.
     ///
     /// A worker that waits for its own pool may wait for itself. So on a worker, no submission
     /// waits for space, not even a [`serve_async`](crate::Awaitable::serve_async) that is first
@@ -74,6 +75,10 @@ pub enum Refusal {
     /// worker with [`Refused::caller_runs`](crate::Refused::caller_runs) if it submits no further
     /// tasks; if it does, [use a loop](crate::docs::recipes#tasks-that-submit-tasks). Or use a second
     /// pool for nested work.
+    ///
+    /// In a limited group the missing place may be the group's, and `caller_runs` then runs the
+    /// closure beyond the limit. Submit with [`WhenFull::Refuse`](crate::WhenFull::Refuse) there: a
+    /// full group then refuses as [`GroupFull`](Self::GroupFull).
     OnWorker,
     /// This process was made by `fork`, and the pool belongs to its parent.
     ///
@@ -93,13 +98,15 @@ pub enum Refusal {
     /// the BSDs, illumos and Solaris, if it was made by `fork` (not by a system call that bypasses
     /// the C library).
     Forked,
-    /// The group that the task was served through has as many tasks pending as its
+    /// The group that the task was served through has as many accepted and unended tasks as its
     /// [limit](crate::Pool::limited_group) allows.
     ///
     /// The pool itself may have space. A submission whose policy is to wait, and one that awaits space,
-    /// waits for a place of the group instead, unless the limit is zero. Retry once tasks of the group
-    /// have ended; a service answers "too many requests" (429). [`Refused::caller_runs`](crate::Refused::caller_runs) does not
-    /// run such a closure, as that would exceed the limit.
+    /// waits for a place of the group instead, unless the limit is zero; it is refused as `GroupFull`
+    /// only when its time is up. On a worker of the pool it is refused as [`OnWorker`](Self::OnWorker).
+    /// Retry once tasks of the group have ended; a service answers "too many requests" (429).
+    /// [`Refused::caller_runs`](crate::Refused::caller_runs) does not run such a closure, as that would
+    /// exceed the limit.
     GroupFull,
 }
 

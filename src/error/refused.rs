@@ -172,7 +172,9 @@ impl<F> Refused<F> {
     /// This runs a closure that was refused as [`Saturated`](Refusal::Saturated),
     /// [`OnWorker`](Refusal::OnWorker) or [`SpawnFailed`](Refusal::SpawnFailed), because only space
     /// or a thread was missing. It runs no other closure: after a shutdown or a cancel the task is
-    /// not wanted, and in a full group it would exceed the limit.
+    /// not wanted, and in a full group it would exceed the limit. **But on a worker**, a full group whose
+    /// policy is to wait refuses as `OnWorker`, and this method then exceeds the limit. There, [submit
+    /// with `Refuse`](crate::docs::recipes#a-share-for-each-tenant).
     ///
     /// A closure that runs here is not a task of the pool: see [`run_anyway`](Self::run_anyway).
     ///
@@ -324,7 +326,8 @@ impl<F> Refused<F> {
     }
 
     /// Returns `true` if the same call may succeed later: [`Refusal::Saturated`],
-    /// [`Refusal::SpawnFailed`] or [`Refusal::GroupFull`].
+    /// [`Refusal::SpawnFailed`] or [`Refusal::GroupFull`]. (A group with a limit of 0 refuses
+    /// as `GroupFull` for ever.)
     ///
     /// For [`Refusal::OnWorker`] this returns `false`. Inside a task of the same pool, do not retry
     /// in a loop even if this returns `true`, because the task keeps busy the worker that the retry

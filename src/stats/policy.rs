@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::duration;
 use crate::error::ParseSettingError;
 
-/// The policy of a submission if every worker is busy and the queue is full.
+/// The policy of a submission if every worker is busy and the queue is full, or if its [limited
+/// group](crate::Pool::limited_group) is full.
 ///
 /// [`Builder::when_full`](crate::Builder::when_full) sets it for a pool, and
 /// [`Pool::when_full`](crate::Pool::when_full) for some submissions. `Display` and `FromStr` use
@@ -23,7 +24,8 @@ use crate::error::ParseSettingError;
 /// get space in the order in which they came, whether or not their threads or futures run
 /// meanwhile. A submission outside the line takes space before them only if it was already under
 /// way when they began to wait. A submission that must not wait leaves the space to them. It is
-/// refused only if at one moment of its call every worker was busy and the queue was full.
+/// refused only if at one moment of its call every worker was busy and the queue was full, or others
+/// waited in line. A full limited group has [a line of its own](crate::docs::guarantees#guarantees).
 ///
 /// # Examples
 ///
@@ -43,8 +45,9 @@ use crate::error::ParseSettingError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// The submission is refused as [`Refusal::Saturated`](crate::Refusal::Saturated). It does not
-    /// wait for space. This is the default.
+    /// The submission is refused as [`Refusal::Saturated`](crate::Refusal::Saturated), or as
+    /// [`Refusal::GroupFull`](crate::Refusal::GroupFull) if its group is full. It does not wait for
+    /// space. This is the default.
     #[default]
     Refuse,
     /// The submission waits for space, [in line](Self#first-come-first-served): as long as it
@@ -58,7 +61,8 @@ pub enum WhenFull {
     /// [`Refusal::OnWorker`](crate::Refusal::OnWorker).
     Block,
     /// The submission waits for space as with [`Block`](Self::Block), but for at most this time.
-    /// After that it is refused as [`Refusal::Saturated`](crate::Refusal::Saturated).
+    /// After that it is refused as [`Refusal::Saturated`](crate::Refusal::Saturated), or as
+    /// [`Refusal::GroupFull`](crate::Refusal::GroupFull) if it still waited for a place in its group.
     ///
     /// The time counts from the submission. `do_with_deadline` waits until this time or its
     /// deadline has passed, whichever is earlier. [`Duration::MAX`] is the same as
