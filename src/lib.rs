@@ -37,6 +37,10 @@
 //! A pool has **no queue** unless [`Builder::queue_capacity`] gives it one, and four workers per
 //! core unless [`Builder::max_workers`] says otherwise. Share it in an [`Arc`](std::sync::Arc).
 //!
+//! **Do not use it** to split one computation over all cores (use rayon), to run futures, for tasks of
+//! less than a microsecond or two (run them where you are), or to kill a computation: a task that
+//! nobody waits for any more keeps its worker until it returns.
+//!
 //! # Where to look
 //!
 //! | question | answer |

@@ -1,13 +1,14 @@
 //! Guides. They explain subjects that need more room than the documentation of one item.
 //!
-//! These modules contain text only.
+//! These modules contain text only. [The crate's page](crate) says when not to use a pool of this
+//! crate.
 //!
 //! | page | what it answers |
 //! |---|---|
 //! | [`outcomes`] | How can a task end? What does a refusal mean? What happens to a task that hangs? |
 //! | [`sizing`] | How many workers? How long a queue? What to do when the pool is full? |
-//! | [`async_code`] | How does async code await a task of the pool, or space in it? |
-//! | [`monitoring`] | Which metrics to watch, what to alert on, and what does the dashboard show? |
+//! | [`async_code`] | How does async code await a task of the pool, or space in it? What does a whole service look like? |
+//! | [`monitoring`] | Which metrics to watch, what to alert on, what does no counter show, and what does the dashboard show? |
 //! | [`recipes`] | How do I get priorities, a share for each tenant, tasks in order, a parallel map, the first error, a cancellation token, attributes of threads, periodic work, retries? |
 //! | [`testing`] | How do I test code that uses a pool? |
 //! | [`guarantees`] | What can I rely on, and what not? |
