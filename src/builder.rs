@@ -197,8 +197,9 @@ impl Builder {
         self
     }
 
-    /// Sets what a submission does when every worker is busy and the queue is full: it is
-    /// refused, waits for space, or waits for some time.
+    /// Sets what a submission does when every worker is busy and the queue is full, or when its
+    /// [limited group](crate::Pool::limited_group) is full: it is refused, waits for space, or waits
+    /// for some time.
     ///
     /// The default is [`WhenFull::Refuse`]. A submission made on a worker of the pool never waits
     /// for space. Instead of waiting, it is refused as [`OnWorker`](crate::Refusal::OnWorker).

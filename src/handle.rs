@@ -106,7 +106,8 @@ impl<'a> Awaitable<'a> {
     ///   timeout, which drops the future.
     /// * **A shutdown**, or the cancellation of the task's group, ends the wait at once. The future
     ///   then yields a [`Refused`], which holds the closure.
-    /// * **In a group**, a task that waits for space is [pending](crate::Group::pending).
+    /// * **In a group**, a task that waits is [pending](crate::Group::pending). If a [limited
+    ///   group](crate::Pool::limited_group) is full, the task waits in the group's own line first.
     ///
     /// If you await the space and then the value of each task before you submit the next one, no
     /// task is refused, even on a pool with one worker. As with [`serve`](Awaitable::serve), a task

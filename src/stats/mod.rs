@@ -97,7 +97,8 @@ pub struct Stats {
     /// [`run_limit`](crate::Submitter::run_limit)). `running` counts these workers, too. Dropping
     /// the pool does not wait for them.
     pub abandoned: usize,
-    /// Submissions of threads and of futures that wait for space now: see [`WhenFull::Block`],
+    /// Submissions of threads and of futures that wait in line now, for space in the pool or for a
+    /// place in a [limited group](crate::Pool::limited_group): see [`WhenFull::Block`],
     /// [`WhenFull::BlockFor`] and [`serve_async`](crate::Awaitable::serve_async).
     pub waiting: usize,
     /// The time since the start of the task that has been running for longest. `None` if no task

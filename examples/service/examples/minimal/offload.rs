@@ -2,7 +2,7 @@
 //!
 //! It needs lazypool, and tokio for the timer.
 
-use lazypool::{task, Handle, Refusal, Refused, Submitter, TaskError};
+use lazypool::{task, Handle, Refusal, Refused, Submitter, TaskError, WhenFull};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -61,14 +61,15 @@ impl From<TaskError> for Failed {
 }
 
 /// Runs `work` and awaits its value, for at most `deadline`; no thread of the runtime waits for it.
-/// `on` is a submitter of a pool or of a group, such as `pool.labeled("read")`.
+/// Never waits for space. `on` is a submitter of a pool or of a group, such as
+/// `pool.labeled("read")`.
 pub(crate) async fn offload<T: Send + 'static>(
     on: Submitter<'_>,
     deadline: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failed> {
-    let tasks = on.with_deadline(deadline).awaitable();
-    let task = tasks.serve(move || in_time(work))?;
+    let tasks = on.when_full(WhenFull::Refuse).with_deadline(deadline);
+    let task = tasks.awaitable().serve(move || in_time(work))?;
     value_of(task, deadline).await
 }
 
