@@ -115,6 +115,7 @@ pub(crate) struct Owner(Arc<Members>);
 /// A task's reference to its group. It is used up in one of three ways: by [`Pending::end`], by
 /// [`Pending::has_ended`] and then [`Pending::told`], or by [`Pending::leave`].
 #[derive(Debug)]
+#[must_use]
 pub(crate) struct Pending(NonNull<Members>);
 
 // SAFETY: a `Pending` is a reference to `Members`, which is `Sync`. The last task inside may free
