@@ -112,7 +112,7 @@ fn entry<C: Contender>() -> Entry {
 }
 
 /// Returns all contenders, in the order of the table.
-pub(crate) fn all() -> [Entry; 14] {
+pub(crate) fn all() -> [Entry; 15] {
     [
         entry::<Ours>(),
         entry::<Lazypool<1>>(),
@@ -121,6 +121,7 @@ pub(crate) fn all() -> [Entry; 14] {
         entry::<Lazypool<4>>(),
         entry::<Lazypool<5>>(),
         entry::<Lazypool<6>>(),
+        entry::<Lazypool<7>>(),
         entry::<crossbeam_channel::Sender<Boxed>>(),
         entry::<parkring::channel::Sender<Boxed>>(),
         entry::<parkring::ThreadPool>(),
@@ -142,7 +143,9 @@ const UNQUEUED_JOINED: &str = "lazypool, no queue, join";
 pub(crate) const GUARDED: &str = "lazypool, min_remaining";
 /// With `track_ages`.
 pub(crate) const AGES: &str = "lazypool, ages";
-const WAYS: [&str; 7] = [
+/// With a limited group that is never full.
+pub(crate) const LIMITED: &str = "lazypool, limited group";
+const WAYS: [&str; 8] = [
     OURS,
     AGAIN,
     UNQUEUED,
@@ -150,6 +153,7 @@ const WAYS: [&str; 7] = [
     UNQUEUED_JOINED,
     GUARDED,
     AGES,
+    LIMITED,
 ];
 
 /// The time for `min_remaining`: a fifth more than the tasks of the workload `overload` sleep.
@@ -221,7 +225,10 @@ impl<const WAY: usize> Contender for Lazypool<WAY> {
     }
 
     fn batch(&self, n: usize, f: fn(usize)) {
-        let group = self.0.group();
+        let group = match WAY {
+            7 => self.0.limited_group(n),
+            _ => self.0.group(),
+        };
         for i in 0..n {
             assert!(group.serve(move || f(i)).is_ok(), "the pool waits for room");
         }

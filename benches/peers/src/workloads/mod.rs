@@ -5,7 +5,7 @@ mod late;
 mod overload;
 mod tasks;
 
-use crate::contenders::{Contender, AGAIN, GUARDED, OURS, UNQUEUED};
+use crate::contenders::{Contender, AGAIN, GUARDED, LIMITED, OURS, UNQUEUED};
 use crate::machine::processor_time;
 use std::time::Duration;
 
@@ -89,7 +89,8 @@ pub(crate) fn all<C: Contender>() -> Vec<Workload> {
             all.push(workload(name, BURST, queued, sample));
         }
     }
-    all.push(workload("group/1024", TASK, queued, tasks::group::<C>));
+    let admits = queued || C::NAME == LIMITED;
+    all.push(workload("group/1024", TASK, admits, tasks::group::<C>));
     let refuses = each && C::BOUNDED;
     all.push(workload("refusal", REFUSAL, refuses, tasks::refusal::<C>));
     let admits = queued && C::BOUNDED;
