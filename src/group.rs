@@ -3,7 +3,7 @@
 use crate::engine::group::submit_member;
 use crate::engine::shared::Core;
 use crate::engine::submit::call;
-use crate::engine::submit::request::Extras;
+use crate::engine::submit::request::SubmitterOptions;
 use crate::error::{DeadlineError, Refused, Unfinished};
 use crate::handle::Awaitable;
 use crate::parts::deadline::Deadline;
@@ -103,7 +103,7 @@ use std::time::Duration;
 pub struct Group {
     core: Arc<Core>,
     members: Owner,
-    extras: Extras,
+    extras: SubmitterOptions,
 }
 
 // No code sees the group in a broken state after a panic, because panics of user code are caught
@@ -142,7 +142,7 @@ impl Group {
     }
 
     /// Creates a group that allows at most `limit` pending tasks; `None` means any number.
-    pub(crate) fn new(core: Arc<Core>, extras: Extras, limit: Option<usize>) -> Self {
+    pub(crate) fn new(core: Arc<Core>, extras: SubmitterOptions, limit: Option<usize>) -> Self {
         // The initial capacity of the list in which the group keeps the queue positions of its tasks. A
         // submission usually allocates nothing for it (law 12).
         let queued = 8;

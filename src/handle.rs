@@ -2,7 +2,7 @@
 
 use crate::engine::handle::{self, Ticket};
 use crate::engine::shared::Core;
-use crate::engine::submit::request::Extras;
+use crate::engine::submit::request::SubmitterOptions;
 use crate::engine::wait::serving::Serving;
 use crate::error::{Refused, TaskError};
 use crate::parts::deadline::Deadline;
@@ -37,7 +37,7 @@ use std::time::Duration;
 pub struct Awaitable<'a> {
     core: &'a Arc<Core>,
     members: Option<&'a Owner>,
-    extras: Extras,
+    extras: SubmitterOptions,
 }
 
 // An `Awaitable` only borrows the pool, which is unwind safe.
@@ -54,7 +54,11 @@ impl fmt::Debug for Awaitable<'_> {
 }
 
 impl<'a> Awaitable<'a> {
-    pub(crate) fn new(core: &'a Arc<Core>, members: Option<&'a Owner>, extras: Extras) -> Self {
+    pub(crate) fn new(
+        core: &'a Arc<Core>,
+        members: Option<&'a Owner>,
+        extras: SubmitterOptions,
+    ) -> Self {
         Self {
             core,
             members,

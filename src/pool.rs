@@ -4,9 +4,7 @@ use crate::builder::Builder;
 use crate::core::host::NotStarted;
 use crate::engine::lifecycle::shutdown::{self as end, WaitsFor};
 use crate::engine::shared::Core;
-use crate::engine::submit::call;
-use crate::engine::submit::erase::submit;
-use crate::engine::submit::request::Extras;
+use crate::engine::submit::{call, erase::submit, request::SubmitterOptions};
 use crate::error::{BuildError, DeadlineError, LimitError, Refused};
 use crate::group::Group;
 use crate::handle::Awaitable;
@@ -222,7 +220,7 @@ impl Pool {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        call::do_with(&self.core, None, &Extras::NONE, closure, timeout)
+        call::do_with(&self.core, None, &SubmitterOptions::NONE, closure, timeout)
     }
 
     /// Returns an [`Awaitable`]. Its `serve` returns a [`Handle`](crate::Handle): a future of the
@@ -237,7 +235,7 @@ impl Pool {
     /// ```
     #[must_use]
     pub fn awaitable(&self) -> Awaitable<'_> {
-        Awaitable::new(&self.core, None, Extras::NONE)
+        Awaitable::new(&self.core, None, SubmitterOptions::NONE)
     }
 
     /// Returns a new, empty [`Group`], whose tasks can be waited for, or cancelled, together.
@@ -255,7 +253,7 @@ impl Pool {
     #[must_use]
     #[doc(alias("JoinSet", "errgroup", "WaitGroup", "nursery"))]
     pub fn group(&self) -> Group {
-        Group::new(Arc::clone(&self.core), Extras::NONE, None)
+        Group::new(Arc::clone(&self.core), SubmitterOptions::NONE, None)
     }
 
     /// Returns a new, empty [`Group`], at most `max_pending` of whose tasks are accepted and have not
@@ -283,7 +281,8 @@ impl Pool {
     #[must_use]
     #[doc(alias("semaphore", "SetLimit"))]
     pub fn limited_group(&self, max_pending: usize) -> Group {
-        Group::new(Arc::clone(&self.core), Extras::NONE, Some(max_pending))
+        let options = SubmitterOptions::NONE;
+        Group::new(Arc::clone(&self.core), options, Some(max_pending))
     }
 
     /// Runs `f` on the calling thread with a [`Scope`], whose tasks may borrow. Returns `f`'s value
@@ -312,7 +311,7 @@ impl Pool {
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
     {
-        crate::scope::scope(&self.core, Extras::NONE, f)
+        crate::scope::scope(&self.core, SubmitterOptions::NONE, f)
     }
 
     /// Returns the pool's current state, and its counters since it was built. All values are exact
@@ -495,6 +494,6 @@ impl Drop for Pool {
         if self.core.host.gave_up.load(Ordering::Relaxed) {
             timeout = Duration::ZERO;
         }
-        end::shutdown(&self.core, mode, timeout, WaitsFor::Wanted);
+        end::shutdown(&self.core, mode, timeout, WaitsFor::NotAbandoned);
     }
 }

@@ -7,11 +7,11 @@
 use crate::core::submission::Submission;
 use crate::engine::shared::Core;
 use crate::engine::submit::erase::submit_with;
-use crate::engine::submit::request::{Extras, SubmitOptions};
+use crate::engine::submit::request::{SubmitOptions, SubmitterOptions};
 use crate::error::Refused;
 use crate::parts::deadline::Deadline;
 use crate::parts::members::{Ended, Owner, Pending};
-use crate::sync::{catch_unwind, exposed, lock, Arc, Mutex};
+use crate::sync::{abort_on_unwind, catch_unwind, lock, Arc, Mutex};
 use crate::work::context::Ctx;
 use crate::work::job::{End, Job, NeverRan, Release, TaskEnd};
 use crate::work::panics::{drop_contained, drop_payload, Payload};
@@ -99,7 +99,7 @@ struct Inner {
 pub struct Scope<'scope, 'env: 'scope> {
     core: Arc<Core>,
     inner: Inner,
-    extras: Extras,
+    extras: SubmitterOptions,
     /// `true` if the scope was opened on a worker of the pool. That worker waits for each task of
     /// the scope, even if another thread submits the task. A queued task might need that same
     /// worker, which would be a deadlock. So tasks of such a scope are never queued.
@@ -217,7 +217,7 @@ impl<'scope> Scope<'scope, '_> {
         };
         let served = submit_with(&self.core, (), job, options);
         served.map(drop).map_err(|(job, why)| {
-            pending.leave();
+            pending.exit();
             // SAFETY: `f` was made with a closure above, and `submit_with` returns a refused job
             // unchanged.
             Refused::new(unsafe { job.f.assume_init() }, why)
@@ -256,7 +256,7 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-pub(crate) fn scope<'env, F, T>(core: &Arc<Core>, extras: Extras, f: F) -> T
+pub(crate) fn scope<'env, F, T>(core: &Arc<Core>, extras: SubmitterOptions, f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
@@ -271,7 +271,7 @@ where
         scope: PhantomData,
         env: PhantomData,
     };
-    let result = exposed(|| {
+    let result = abort_on_unwind(|| {
         let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
         scope.inner.members.wait(&Deadline::never(), core.parallel);
         result

@@ -6,7 +6,7 @@ use crate::engine::group::submit_member;
 use crate::engine::shared::Core;
 use crate::engine::submit::call;
 use crate::engine::submit::erase::submit_with;
-use crate::engine::submit::request::Extras;
+use crate::engine::submit::request::SubmitterOptions;
 use crate::error::{DeadlineError, Refused};
 use crate::group::Group;
 use crate::handle::Awaitable;
@@ -15,7 +15,7 @@ use crate::parts::members::Owner;
 use crate::pool::Pool;
 use crate::scope::{self, Scope};
 use crate::stats::WhenFull;
-use crate::sync::{given, Arc};
+use crate::sync::{from_std, Arc};
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ pub struct Submitter<'a> {
     core: &'a Arc<Core>,
     /// The group that the tasks are members of.
     members: Option<&'a Owner>,
-    extras: Extras,
+    extras: SubmitterOptions,
 }
 
 // A submitter only borrows the pool or the group, which are unwind safe.
@@ -83,7 +83,7 @@ impl RefUnwindSafe for Submitter<'_> {}
 
 impl fmt::Debug for Submitter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Extras {
+        let SubmitterOptions {
             label,
             when_full,
             until,
@@ -105,12 +105,16 @@ options!(Pool, "pool", "pool");
 
 impl Pool {
     fn submitter(&self) -> Submitter<'_> {
-        Submitter::new(self.core(), None, Extras::NONE)
+        Submitter::new(self.core(), None, SubmitterOptions::NONE)
     }
 }
 
 impl<'a> Submitter<'a> {
-    pub(crate) fn new(core: &'a Arc<Core>, members: Option<&'a Owner>, extras: Extras) -> Self {
+    pub(crate) fn new(
+        core: &'a Arc<Core>,
+        members: Option<&'a Owner>,
+        extras: SubmitterOptions,
+    ) -> Self {
         Self {
             core,
             members,
@@ -217,7 +221,7 @@ impl<'a> Submitter<'a> {
     /// ```
     #[must_use]
     pub fn with_deadline_at(mut self, at: Instant) -> Self {
-        self.extras.until = Until::At(given(at));
+        self.extras.until = Until::At(from_std(at));
         self
     }
 

@@ -4,7 +4,7 @@
 //! which worker runs it. On a thread that is not a worker of a pool these functions return `false`
 //! or `None`.
 
-use crate::sync::{now, told};
+use crate::sync::{now, to_std};
 use crate::work::context::with_current;
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ pub fn is_cancelled() -> bool {
 /// ```
 #[must_use]
 pub fn deadline() -> Option<Instant> {
-    with_current(|ctx| ctx.deadline()).map(told)
+    with_current(|ctx| ctx.deadline()).map(to_std)
 }
 
 /// Returns the time that is left until the [`deadline`] of this task.

@@ -98,7 +98,7 @@ fn law01_a_burst_onto_an_idle_worker_is_accepted_with_a_start_hook() {
     });
 }
 
-/// Law 1: at no moment are more accepted tasks unended than there is room for. After the load that
+/// Law 1: at no moment are more accepted tasks unended than there is space for. After the load that
 /// saturated the pool, the whole cap is usable. See pond 108, 115.
 #[test]
 fn law01_never_more_unended_tasks_than_room() {
@@ -107,7 +107,7 @@ fn law01_never_more_unended_tasks_than_room() {
         // A task is counted late when accepted and early when ended, so the count is never too
         // high.
         let unended = Arc::new(AtomicI64::new(0));
-        let room = (max + queue) as i64;
+        let space = (max + queue) as i64;
         on_threads(4, |_, mut rng| {
             for _ in 0..rounds(1500) {
                 let work = Duration::from_micros(rng.below(20));
@@ -118,7 +118,7 @@ fn law01_never_more_unended_tasks_than_room() {
                 });
                 if outcome.is_ok() {
                     let now = unended.fetch_add(1, Ordering::SeqCst) + 1;
-                    assert!(now <= room, "{now} unended, room for {room}");
+                    assert!(now <= space, "{now} unended, space for {space}");
                 } else {
                     saturated(outcome);
                 }
@@ -131,7 +131,7 @@ fn law01_never_more_unended_tasks_than_room() {
     });
 }
 
-/// As many threads as there is room for call the pool, so that none of them ever meets a full pool.
+/// As many threads as there is space for call the pool, so that none of them ever meets a full pool.
 /// Between calls they pause for less than `pause` microseconds.
 fn callers_never_refused((max, queue): (usize, usize), idle: Duration, turns: u64, pause: u64) {
     let pool = &retiring(max, queue, idle);
@@ -163,7 +163,7 @@ fn callers_never_refused((max, queue): (usize, usize), idle: Duration, turns: u6
     assert_eq!(s.completed + s.panicked, turns * callers as u64, "{s:?}");
 }
 
-/// Laws 1 and 6: as many callers as there is room for are never refused. A worker is free before
+/// Laws 1 and 6: as many callers as there is space for are never refused. A worker is free before
 /// its caller is released, so this includes back-to-back calls on a pool of one. A call that races
 /// the retirement of the only worker able to take it is accepted, and runs. See pond 33,
 /// elasticsearch 124667.

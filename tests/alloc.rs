@@ -117,7 +117,7 @@ fn rest(pool: &Pool) {
     });
 }
 
-/// Lets as many tasks run and queue as there is room for, so that all workers are started.
+/// Lets as many tasks run and queue as there is space for, so that all workers are started.
 fn fill_once(pool: &Pool) {
     filled(pool).open();
     rest(pool);
@@ -160,7 +160,7 @@ where
     F: FnOnce() -> R + Send + Copy + 'static,
     R: Send + 'static,
 {
-    let call = || drop(black_box(on.do_with_deadline(f, d).expect("room for one")));
+    let call = || drop(black_box(on.do_with_deadline(f, d).expect("space for one")));
     let (from, to) = (size_of::<F>(), size_of::<R>());
     let counted = count(pool, TURNS, call);
     assert_eq!(counted, expect, "{from} bytes in, {to} out, {pool:?}");
@@ -206,7 +206,7 @@ where
 {
     let group = (pool.labeled("label").with_deadline(LONG).run_limit(LONG)).group();
     for on in [pool.awaitable(), group.awaitable()] {
-        let serve = || on.serve(f).map_err(|_| ()).expect("room for one");
+        let serve = || on.serve(f).map_err(|_| ()).expect("space for one");
         let joined = || drop(black_box(serve().join().expect("a value")));
         assert_eq!(count(pool, TURNS, joined), ONE, "joined, {on:?}");
         let awaited = || drop(until_ready(serve()));

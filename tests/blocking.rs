@@ -1,4 +1,4 @@
-//! Laws 14 (blocking) and 20 (in line): submissions that wait for room, and those on a worker,
+//! Laws 14 (blocking) and 20 (in line): submissions that wait for space, and those on a worker,
 //! which do not.
 
 mod common;
@@ -19,7 +19,7 @@ fn pool(max: usize, queue: usize, policy: WhenFull) -> Pool {
 // Law 14, on threads that are no workers of the pool
 // ---------------------------------------------------------------------------------------------
 
-/// Law 14: `serve` waits for room. One place that becomes free lets one caller in; the others go on
+/// Law 14: `serve` waits for space. One place that becomes free lets one caller in; the others go on
 /// waiting.
 #[test]
 fn law14_one_place_lets_one_caller_in() {
@@ -43,14 +43,14 @@ fn law14_one_place_lets_one_caller_in() {
             first.open();
             wait_until("a caller to get in", || entered.get() > 0);
             thread::sleep(ms(30));
-            assert_eq!(entered.get(), 1, "more callers than room");
+            assert_eq!(entered.get(), 1, "more callers than space");
             assert_eq!(pool.stats().waiting, 3);
         });
         assert_eq!(settle(&pool).completed, 6 + queue as u64);
     });
 }
 
-/// Law 14: with more callers than room, no caller is refused and every task runs once. Room that
+/// Law 14: with more callers than space, no caller is refused and every task runs once. Space that
 /// comes up as a caller joins the line is not missed, even if no other caller looks for it.
 #[test]
 fn law14_every_waiting_caller_gets_in() {
@@ -89,8 +89,8 @@ fn law14_every_waiting_caller_gets_in() {
     });
 }
 
-/// Law 14: `do_with_deadline` waits for room within its deadline, then returns `Expired`. The task
-/// was never accepted, so it counts as refused. `deadline.rs`: one that gets room in time.
+/// Law 14: `do_with_deadline` waits for space within its deadline, then returns `Expired`. The task
+/// was never accepted, so it counts as refused. `deadline.rs`: one that gets space in time.
 #[test]
 fn law14_do_with_deadline_waits_within_its_deadline() {
     timed_each([0, 2], |queue| {
@@ -108,7 +108,7 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
     });
 }
 
-/// Law 14: a queued task that expires at its turn makes room as one that runs does: each lets one
+/// Law 14: a queued task that expires at its turn makes space as one that runs does: each lets one
 /// caller in.
 #[test]
 fn law14_a_task_that_does_not_start_makes_room_too() {
@@ -136,9 +136,9 @@ fn law14_a_task_that_does_not_start_makes_room_too() {
     });
 }
 
-/// Law 14: with `BlockFor`, `serve` waits that long for room and is then refused as `Saturated`.
+/// Law 14: with `BlockFor`, `serve` waits that long for space and is then refused as `Saturated`.
 /// `do_with_deadline` waits for that time or until its deadline, whichever is earlier. Both take
-/// room that they get in time.
+/// space that they get in time.
 #[test]
 fn law14_block_for_waits_only_so_long() {
     timed_each([0, 2], |queue| {
@@ -174,7 +174,7 @@ fn law14_block_for_waits_only_so_long() {
 // Law 14, on workers
 // ---------------------------------------------------------------------------------------------
 
-/// Law 14: on a worker of its own pool, nothing waits for room. `serve` may queue its task; beyond
+/// Law 14: on a worker of its own pool, nothing waits for space. `serve` may queue its task; beyond
 /// the queue it is refused as `OnWorker`, or as `Saturated` where the policy would not wait.
 /// `do_with_deadline` and `Scope::serve` never queue. See ants 197.
 #[test]
@@ -218,7 +218,7 @@ fn law14_nothing_waits_for_room_on_a_worker_of_the_pool() {
 }
 
 /// Law 14: nested calls go to idle or new workers, down to as many levels as there are workers. The
-/// call one level deeper is refused although the queue has room, and nothing hangs.
+/// call one level deeper is refused although the queue has space, and nothing hangs.
 #[test]
 fn law14_nested_calls_go_as_deep_as_there_are_workers() {
     fn nest(pool: &Weak<Pool>, depth: usize) -> usize {
@@ -278,7 +278,7 @@ fn assert_sleeps(what: &str, gate: &Gate, call: impl FnOnce() + Send) {
     });
 }
 
-/// Law 20: a thread sleeps while it waits for room, for an outcome, or for the end of another
+/// Law 20: a thread sleeps while it waits for space, for an outcome, or for the end of another
 /// thread's task or start hook.
 #[cfg(target_os = "linux")]
 #[test]
@@ -289,7 +289,7 @@ fn law20_a_thread_that_waits_for_longer_does_not_spin() {
             let blocking = pool(1, queue, WhenFull::Block);
             for with_value in [false, true] {
                 let gate = filled(&blocking);
-                assert_sleeps("for room", &gate, || match with_value {
+                assert_sleeps("for space", &gate, || match with_value {
                     false => must_serve(&blocking, || ()),
                     true => call(&blocking),
                 });
@@ -318,7 +318,7 @@ fn law20_a_thread_that_waits_for_longer_does_not_spin() {
 }
 
 /// Law 20: the release of a finished task's caller waits for no thread except its worker. It does
-/// not wait for workers in hooks or at their tasks, or for submitters that wait for room.
+/// not wait for workers in hooks or at their tasks, or for submitters that wait for space.
 #[test]
 fn law20_a_caller_is_released_whoever_else_is_held_up() {
     timed_each([0, 2], |queue| {
@@ -341,7 +341,7 @@ fn law20_a_caller_is_released_whoever_else_is_held_up() {
             gate.wait_entered(2);
             (0..=queue).for_each(|_| must_serve(&pool, gate.task()));
             gate.wait_entered(3);
-            // Two submitters are in line. The first gets the room that the caller's worker
+            // Two submitters are in line. The first gets the space that the caller's worker
             // makes.
             for _ in 0..2 {
                 s.spawn(|| must_serve(&pool, gate.task()));

@@ -30,7 +30,7 @@ fn law03_times_out_while_the_closure_runs() {
     });
 }
 
-/// One deadline covers the wait for room, the queue and the run. Its clock starts at the call.
+/// One deadline covers the wait for space, the queue and the run. Its clock starts at the call.
 #[test]
 fn law03_one_deadline_from_the_call_to_the_end() {
     timed_each([0, 1], |queue| {
@@ -69,9 +69,9 @@ fn law03_a_zero_deadline_looks_at_nothing() {
         on_worker(&pool, |_| ());
         zero(&pool); // an idle worker
         let gate = hold(&pool, 1);
-        zero(&pool); // room in the queue
+        zero(&pool); // space in the queue
         must_serve(&pool, || ());
-        zero(&pool); // no room
+        zero(&pool); // no space
         gate.open();
         settle(&pool);
         on_worker(&pool, |pool| {

@@ -135,7 +135,7 @@ fn law14_submissions_from_a_stop_hook_return() {
 }
 
 /// Laws 1, 4 and 20: no policy waits for the stop hook of a worker that ends because the limit was
-/// lowered, since its end makes no room.
+/// lowered, since its end makes no space.
 #[test]
 fn law20_no_policy_waits_for_the_hook_of_a_surplus_worker() {
     timed(|| {

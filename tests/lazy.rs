@@ -55,7 +55,7 @@ fn law05_a_thread_before_the_queue() {
         let gate = Gate::new();
         for i in 1..=5 {
             must_serve(&pool, gate.task());
-            // The queue has room for all tasks; nevertheless each gets a thread.
+            // The queue has space for all tasks; nevertheless each gets a thread.
             gate.wait_entered(i);
             assert_stats!(pool.stats(), spawned: i as u64, running: i, queued: 0);
         }

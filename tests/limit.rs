@@ -152,7 +152,7 @@ fn law04_occupied_surplus_workers_end_after_their_task() {
     });
 }
 
-/// Raising the limit wakes submitters that wait for room, and starts workers for queued tasks.
+/// Raising the limit wakes submitters that wait for space, and starts workers for queued tasks.
 #[test]
 fn law04_raising_the_limit_makes_room() {
     timed(|| {

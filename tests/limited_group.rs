@@ -59,8 +59,8 @@ fn law14_a_limit_of_zero_refuses_all() {
     });
 }
 
-/// A group accepts exactly as many tasks as its limit, running and queued. The pool still has room
-/// for others, and each task that ends makes room for one.
+/// A group accepts exactly as many tasks as its limit, running and queued. The pool still has space
+/// for others, and each task that ends makes space for one.
 #[test]
 fn law14_a_limit_is_exact() {
     timed(|| {
@@ -87,7 +87,7 @@ fn law14_a_limit_is_exact() {
     });
 }
 
-/// A limit holds for the calls of all labels and deadlines together, and each that ends makes room
+/// A limit holds for the calls of all labels and deadlines together, and each that ends makes space
 /// for one.
 #[test]
 fn law14_one_limit_for_calls_of_several_kinds() {
@@ -245,7 +245,8 @@ fn law17_an_expired_task_keeps_its_place_until_its_turn() {
         is_expired(group.do_with_deadline(|| (), ms(1)));
         assert_eq!((group.pending(), group.discarded()), (0, 2));
         let on = group.with_deadline(ms(1));
-        on.serve(|| unreachable!("too late")).expect("room for one");
+        on.serve(|| unreachable!("too late"))
+            .expect("space for one");
         std::thread::sleep(ms(5));
         assert_eq!(reason(group.serve(|| ())), "group_full");
         assert_stats!(pool.stats(), expired: 1, queued: 1);

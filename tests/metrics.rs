@@ -128,7 +128,7 @@ impl GaugeFn for Handle {
 impl HistogramFn for Handle {
     fn record(&self, value: f64) {
         if self.key.contains("pool=bomb-at-record") {
-            quiet_panic("no room for samples");
+            quiet_panic("no space for samples");
         }
         if self.key.contains("pool=slow") {
             thread::sleep(ms(2000));
@@ -192,7 +192,7 @@ fn figures_are_published() {
         saturated(pool.serve(|| ()));
         let waits = |pool: &Pool| {
             let on = pool.when_full(WhenFull::Block).labeled("waits");
-            on.serve(|| ()).expect("room in the end");
+            on.serve(|| ()).expect("space in the end");
         };
         let submitter = beside(&pool, waits);
         wait_in_line(&pool, 1);
@@ -218,7 +218,7 @@ fn figures_are_published() {
         gate.open();
         submitter.join().unwrap();
         settle(&pool);
-        // The wait for room is part of a task's delay.
+        // The wait for space is part of a task's delay.
         let delays = keeper().metric(&delay("pool=figures,label=waits")).samples;
         assert!(delays.len() == 1 && delays[0] >= 0.002, "{delays:?}");
         assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());

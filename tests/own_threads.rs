@@ -112,7 +112,7 @@ fn law04_nothing_but_a_shutdown_waits_for_a_destructor() {
             saturated(pool.serve(|| ()));
             own.open();
             let group = pool.group();
-            wait_until("room for a task", || group.serve(|| ()).is_ok());
+            wait_until("space for a task", || group.serve(|| ()).is_ok());
             group.wait();
             assert!(pool.do_with_deadline(task::slot, LONG).unwrap().is_some());
             wait_until("the worker to retire", || pool.stats().workers == 1);

@@ -163,8 +163,8 @@ fn law15_scopes_grow_and_nest() {
 }
 
 /// Law 14: a worker that opened a scope waits for each of its tasks. So none of these is queued or
-/// waits for room, whichever thread serves it: that worker may be the only one. A new worker takes
-/// a task; without one it is refused as `OnWorker` even though the queue has room.
+/// waits for space, whichever thread serves it: that worker may be the only one. A new worker takes
+/// a task; without one it is refused as `OnWorker` even though the queue has space.
 #[test]
 fn law14_nothing_queues_in_a_scope_that_a_worker_opened() {
     timed_each([WhenFull::Refuse, WhenFull::Block], |policy| {

@@ -32,7 +32,7 @@ fn law22_it_submits_at_its_first_poll() {
         drop(future);
         assert_eq!(ledger.fate(0), (0, 1));
         assert_eq!(pool.stats(), Stats::default());
-        // If there is room, the first poll returns the handle.
+        // If there is space, the first poll returns the handle.
         let mut future = pool.awaitable().serve_async(|| 3);
         let handle = ready(&mut future, Waker::noop());
         assert_eq!(handle.unwrap().join().unwrap(), 3);
@@ -41,7 +41,7 @@ fn law22_it_submits_at_its_first_poll() {
     });
 }
 
-/// Without room the future waits under every policy, and is woken once there is room: by the waker
+/// Without space the future waits under every policy, and is woken once there is space: by the waker
 /// of its last poll. No thread waits.
 #[test]
 fn law22_it_waits_for_space_whatever_the_policy() {
@@ -71,7 +71,7 @@ fn law22_it_waits_for_space_whatever_the_policy() {
 }
 
 /// On a worker of the same pool, the future is refused if it would have to wait, and accepted if
-/// there is room. On a worker of another pool it waits.
+/// there is space. On a worker of another pool it waits.
 #[test]
 fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
     timed(|| {
@@ -81,7 +81,7 @@ fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
                 let on = pool.awaitable();
                 for _ in 0..queue {
                     block_on(on.serve_async(|| ()))
-                        .expect("room in the queue")
+                        .expect("space in the queue")
                         .detach();
                 }
                 let mut future = on.serve_async(|| 5);

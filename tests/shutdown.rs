@@ -36,7 +36,7 @@ fn assert_closed(pool: &Pool) {
 }
 
 /// Law 10: once `shutdown` is called, every submission is refused as `Closed`, those that wait for
-/// room at once. That is so while tasks still run, in a full pool, and after the end.
+/// space at once. That is so while tasks still run, in a full pool, and after the end.
 #[test]
 fn law10_a_closed_pool_refuses() {
     timed_each(product(MODES, [(1, 0), (2, 3)]), |(mode, (max, queue))| {

@@ -60,7 +60,7 @@ fn law10_a_discarded_call_comes_back_before_captures_are_dropped() {
     });
 }
 
-/// Laws 14 and 20: a cancel first answers the blocked submitters of its group and gives the room it
+/// Laws 14 and 20: a cancel first answers the blocked submitters of its group and gives the space it
 /// makes to those behind them. Then it drops captures.
 #[test]
 fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
@@ -73,7 +73,7 @@ fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
         let stranger = blocked(&pool, &pool.when_full(WhenFull::Block).group());
         let cancels = group.clone();
         let cancel = aside(&slow, move || cancels.cancel());
-        // Some of them may find the room that the cancel makes; their tasks are discarded.
+        // Some of them may find the space that the cancel makes; their tasks are discarded.
         let mut discarded = 1;
         for outcome in of_group {
             match arrives("the submitter's answer", &outcome) {
@@ -81,7 +81,7 @@ fn law14_a_cancel_wakes_blocked_submitters_before_captures_are_dropped() {
                 Err(refused) => assert_eq!(refused.reason().as_str(), "cancelled"),
             }
         }
-        assert!(arrives("room", &stranger).is_ok());
+        assert!(arrives("space", &stranger).is_ok());
         assert!(!cancel.is_finished());
         slow.open();
         cancel.join().unwrap();

@@ -71,7 +71,7 @@ fn law13_no_thread_at_all() {
 }
 
 /// If no thread can be started, a task is queued while a worker exists, and that worker runs it.
-/// Without room in the queue it comes back. Every such submission tries again to start a thread.
+/// Without space in the queue it comes back. Every such submission tries again to start a thread.
 #[test]
 fn law13_to_the_queue_while_a_worker_lives() {
     timed_each([0, 4], |queue| {

@@ -28,7 +28,7 @@ fn seen(on: Submitter<'_>) -> (Option<&'static str>, Option<Instant>, Option<Dur
 fn must_submit(on: Submitter<'_>, task: impl FnOnce() + Send + 'static) {
     on.serve(task)
         .map_err(Refused::without_closure)
-        .expect("room");
+        .expect("space");
 }
 
 /// Waits on a worker until its task is cancelled.
@@ -56,7 +56,7 @@ fn options_add_up_and_the_last_counts() {
         is_safe(&group);
         must_submit(both, look());
         must_serve_in(&group, look());
-        both.scope(|s| s.serve(look()).expect("room"));
+        both.scope(|s| s.serve(look()).expect("space"));
         for _ in 0..3 {
             let (label, deadline) = told.recv_timeout(LIMIT).unwrap();
             assert_eq!(label, Some("second"));
@@ -151,7 +151,7 @@ fn a_task_is_a_member_of_one_group() {
             assert_eq!((label, group.completed()), (Some("of none"), 1));
         }
         let mut label = None;
-        on.scope(|s| s.serve(|| label = task::label()).expect("room"));
+        on.scope(|s| s.serve(|| label = task::label()).expect("space"));
         assert_eq!(label, Some("of none"));
         none.cancel();
         assert_eq!(reason(on.serve(|| ())), "cancelled");
@@ -221,7 +221,7 @@ fn law17_running_past_the_deadline() {
     });
 }
 
-/// A wait for room ends at the deadline. `do_with_deadline` obeys the earlier of its two deadlines.
+/// A wait for space ends at the deadline. `do_with_deadline` obeys the earlier of its two deadlines.
 #[test]
 fn law17_the_deadline_bounds_the_wait_and_the_call() {
     timed(|| {
@@ -308,7 +308,7 @@ fn law17_a_run_limit_counts_from_the_start() {
         thread::sleep(ms(20)); // longer than their run limit
         gate.open();
         group.wait();
-        brief.scope(|s| s.serve(task()).expect("room"));
+        brief.scope(|s| s.serve(task()).expect("space"));
         let stats = at_rest(&pool);
         assert_eq!((ran.get(), stats.expired), (4, 0), "{stats:?}");
         assert_stats!(stats, timed_out: 4, completed: 6);

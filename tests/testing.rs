@@ -26,7 +26,7 @@ fn every_worker_is_held() {
             let (tell, told) = mpsc::channel();
             for n in 0..queue {
                 let tell = tell.clone();
-                on.serve(move || tell.send(n).unwrap()).expect("room");
+                on.serve(move || tell.send(n).unwrap()).expect("space");
             }
             saturated(on.serve(|| ()));
             drop((held, tell));

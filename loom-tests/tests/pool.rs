@@ -97,7 +97,7 @@ fn burst_onto_one_worker_and_a_queue() {
 fn push_against_park() {
     for (preemptions, setup) in [(3, warm(1, 1)), (4, warm(1, 2))] {
         check_tasks(preemptions, setup, |pool, ran| {
-            // With more room in the queue, it is pushed for the sleeping worker.
+            // With more space in the queue, it is pushed for the sleeping worker.
             assert!(pool.serve(ran.task()).is_ok());
             assert!(call(pool), "queue");
             assert_eq!(ran.times(), 1);

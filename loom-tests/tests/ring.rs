@@ -50,7 +50,7 @@ fn no_false_full() {
         let ring = Arc::new(Ring::new(2, 2));
         let circulate = |ring: &Ring| {
             let index = ring.pop().expect("never both in our hands");
-            ring.try_push(index).expect("room for every index");
+            ring.try_push(index).expect("space for every index");
             index
         };
         let other = beside(&ring, move |ring| circulate(ring) + circulate(ring));
@@ -78,7 +78,7 @@ fn one_owner_at_a_time() {
             // SAFETY: the popped index makes this exclusive; loom reports it if not.
             owner.0.with_mut(|o| unsafe { *o += 1 });
             if put_back {
-                ring.try_push(index).expect("room for it");
+                ring.try_push(index).expect("space for it");
             }
             true
         };

@@ -2,7 +2,7 @@
 //! themselves.
 
 use crate::ledger::Fate;
-use crate::{planned_panic, step, ticks, wait_until, Bench, Dice, Team, Ticket};
+use crate::{planned_panic, step, ticks, wait_until, Dice, Rig, Team, Ticket};
 use lazypool::model::{self, peek};
 use lazypool::{task, DeadlineError, Pool, Refusal, Refused, Submitter, WhenFull};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -79,24 +79,24 @@ impl Adds {
     }
 
     /// Returns `true` if a submission may wait for space.
-    fn may_wait(&self, bench: &Bench) -> bool {
+    fn may_wait(&self, rig: &Rig) -> bool {
         match self.when_full {
-            None => bench.blocks,
+            None => rig.blocks,
             Some(WhenFull::BlockFor(limit)) => !limit.is_zero(),
             Some(policy) => policy == WhenFull::Block,
         }
     }
 
     /// Returns `true` if a submission waits for space without a limit.
-    fn blocks(&self, bench: &Bench) -> bool {
+    fn blocks(&self, rig: &Rig) -> bool {
         let policy = self.when_full.map(|policy| policy == WhenFull::Block);
-        policy.unwrap_or(bench.blocks)
+        policy.unwrap_or(rig.blocks)
     }
 }
 
 /// The facts that a task knows about itself.
 struct Own {
-    bench: Arc<Bench>,
+    rig: Arc<Rig>,
     adds: Adds,
     /// Set once a cancel of its group has returned.
     cancelled: Option<Arc<AtomicBool>>,
@@ -119,7 +119,7 @@ impl Own {
         let is = task::is_cancelled();
         assert!(is || !self.is_cancelled, "cancelled, and later not");
         assert!(is || !must_be, "not cancelled, after a cancel has returned");
-        let may_be = has_deadline || cancelled.is_some() || self.bench.books.book().may_cancel;
+        let may_be = has_deadline || cancelled.is_some() || self.rig.books.book().may_cancel;
         assert!(!is || may_be, "cancelled without a cause");
         self.is_cancelled = is;
         is
@@ -133,8 +133,8 @@ impl Own {
             step();
         }
         if self.depth > 0 && self.dice.one_in(3) {
-            let bench = Arc::clone(&self.bench);
-            bench.act(None, &mut self.dice, self.depth - 1);
+            let rig = Arc::clone(&self.rig);
+            rig.act(None, &mut self.dice, self.depth - 1);
         }
         if (self.adds.has_deadline() || self.is_doomed) && self.dice.one_in(3) {
             wait_until(|| self.look());
@@ -155,7 +155,7 @@ fn is_rare(why: &Refusal) -> bool {
     )
 }
 
-impl Bench {
+impl Rig {
     // ---- tasks --------------------------------------------------------------------
 
     /// Returns a task that does `work`, and its number in the ledger. Its value is its ticket,
@@ -180,7 +180,7 @@ impl Bench {
         depth: u32,
     ) -> (usize, impl FnOnce() -> Ticket + Send + 'static) {
         let own = Own {
-            bench: Arc::clone(self),
+            rig: Arc::clone(self),
             adds,
             cancelled: team.map(|team| Arc::clone(&team.cancelled)),
             is_doomed: team.is_some_and(|team| team.is_doomed),

@@ -8,13 +8,13 @@ const _: () = assert!(
 );
 
 #[cfg(lazypool_shuttle)]
-mod bench;
-#[cfg(lazypool_shuttle)]
 mod calls;
 #[cfg(lazypool_shuttle)]
 mod ledger;
 #[cfg(lazypool_shuttle)]
 mod look;
+#[cfg(lazypool_shuttle)]
+mod rig;
 #[cfg(lazypool_shuttle)]
 mod run;
 #[cfg(lazypool_shuttle)]
@@ -26,5 +26,5 @@ mod waits;
 
 #[cfg(lazypool_shuttle)]
 pub use {
-    bench::*, calls::*, ledger::Ledger, ledger::Ticket, run::*, stops::*, team::Team, waits::*,
+    calls::*, ledger::Ledger, ledger::Ticket, rig::*, run::*, stops::*, team::Team, waits::*,
 };

@@ -2,7 +2,7 @@
 
 use crate::calls::LABELS;
 use crate::ledger::{Book, Fate, Known};
-use crate::Bench;
+use crate::Rig;
 
 /// Returns the numbers of the closures for which `is_one` holds.
 fn all(book: &Book, is_one: impl Fn(&Known) -> bool) -> Vec<usize> {
@@ -13,7 +13,7 @@ fn all(book: &Book, is_one: impl Fn(&Known) -> bool) -> Vec<usize> {
         .collect()
 }
 
-impl Bench {
+impl Rig {
     /// Reads `stats` and `workers`, as any thread may.
     pub fn look(&self) {
         self.look_at_stats();
@@ -38,7 +38,7 @@ impl Bench {
         };
         let s = &stats;
         let ended = s.completed + s.panicked + s.expired + s.discarded;
-        let (max, room) = (self.pool.max_workers(), self.pool.queue_capacity());
+        let (max, space) = (self.pool.max_workers(), self.pool.queue_capacity());
         // A busy worker may have taken its next task and not counted it yet.
         assert!(before <= s.accepted + s.running as u64, "{before}: {s:?}");
         assert!(ended <= s.accepted, "ended before it began: {s:?}");
@@ -48,10 +48,10 @@ impl Bench {
         let gone = (later.discarded + later.expired) as usize;
         // `queued` never exceeds the queue's capacity. If it equals the capacity, tasks that
         // workers have just popped and not counted yet may be in no sum.
-        let in_motion = if s.queued == room { s.workers } else { 0 };
+        let in_motion = if s.queued == space { s.workers } else { 0 };
         let most = s.queued + s.running + gone + in_motion;
         assert!(unended <= most, "of {unended}: {s:?}");
-        assert!(s.queued <= room && s.running <= max, "{s:?}");
+        assert!(s.queued <= space && s.running <= max, "{s:?}");
         assert!(s.idle <= s.workers && s.workers <= s.peak_workers, "{s:?}");
         assert!(s.peak_workers <= max && s.abandoned <= s.running, "{s:?}");
         assert_eq!(s.workers as u64, s.spawned - s.retired, "{s:?}");

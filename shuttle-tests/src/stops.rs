@@ -1,6 +1,6 @@
 //! User code that does not return, and the number of steps that a thread takes.
 
-use crate::{Bench, Meeting};
+use crate::{Meeting, Rig};
 use lazypool::model::{judge_by, peek};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -80,7 +80,7 @@ impl Drop for StopsAsDropped {
     }
 }
 
-impl Bench {
+impl Rig {
     /// Waits until at most `left` accepted tasks have not ended and no submission waits in line.
     pub fn wait_until_left(&self, left: u64) {
         crate::wait_until(|| {

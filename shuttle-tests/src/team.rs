@@ -1,6 +1,6 @@
 //! A group, whose figures must add up, and whose limit must hold.
 
-use crate::{Adds, Bench, Dice, Held, Threads, Ticket};
+use crate::{Adds, Dice, Held, Rig, Threads, Ticket};
 use lazypool::model::judge::permits_of_group;
 use lazypool::model::{judge_by, peek, JoinHandle};
 use lazypool::{Group, Refusal};
@@ -43,16 +43,16 @@ impl Team {
     }
 
     /// Returns a new group. If `is_doomed`, the scenario must cancel it.
-    pub fn new(bench: &Bench, adds: Adds, is_doomed: bool) -> Arc<Self> {
-        let group = adds.to(&bench.pool).group();
+    pub fn new(rig: &Rig, adds: Adds, is_doomed: bool) -> Arc<Self> {
+        let group = adds.to(&rig.pool).group();
         Self::with(group, adds, usize::MAX, is_doomed)
     }
 
     /// Returns a new group with a limit. From now on its permits and its pending tasks are counted
     /// before each step. Tasks that wait for space are pending, too. A call that is under way may have
     /// taken a permit for a task that is not pending yet.
-    pub fn limited(bench: &Bench, limit: usize) -> Arc<Self> {
-        let group = bench.pool.limited_group(limit);
+    pub fn limited(rig: &Rig, limit: usize) -> Arc<Self> {
+        let group = rig.pool.limited_group(limit);
         let it = Self::with(group, Adds::NOTHING, limit, false);
         let seen = Arc::downgrade(&it);
         judge_by(Box::new(move || {
@@ -97,11 +97,11 @@ impl Team {
     /// Serves a task, which carries the ticket `number`.
     pub(crate) fn serve_task(
         &self,
-        bench: &Bench,
+        rig: &Rig,
         (number, task): (usize, impl FnOnce() -> Ticket + Send + 'static),
     ) {
         let was_cancelled = self.cancelled.load(Ordering::SeqCst);
-        let submit = || bench.submit(number, self.adds, || drop(task()), |f| self.group.serve(f));
+        let submit = || rig.submit(number, self.adds, || drop(task()), |f| self.group.serve(f));
         if self.during(submit, |served| served.as_ref().err()).is_ok() {
             assert!(!was_cancelled, "served by a group that is cancelled");
             self.count();
@@ -109,24 +109,20 @@ impl Team {
     }
 
     /// Serves a task that does `work`.
-    pub fn serve(&self, bench: &Bench, work: impl FnOnce() + Send + 'static) {
-        self.serve_task(bench, bench.task(work));
+    pub fn serve(&self, rig: &Rig, work: impl FnOnce() + Send + 'static) {
+        self.serve_task(rig, rig.task(work));
     }
 
     /// Submits a task that does `work` and returns its handle.
-    pub fn handle(
-        &self,
-        bench: &Bench,
-        work: impl FnOnce() + Send + 'static,
-    ) -> Result<Held, Refusal> {
-        let submit = || bench.handle(self.group.awaitable(), self.adds, work);
+    pub fn handle(&self, rig: &Rig, work: impl FnOnce() + Send + 'static) -> Result<Held, Refusal> {
+        let submit = || rig.handle(self.group.awaitable(), self.adds, work);
         let held = self.during(submit, |served| served.as_ref().err());
         held.inspect(|_| self.count())
     }
 
     /// Serves a task of any kind.
-    pub fn act(&self, bench: &Arc<Bench>, dice: &mut Dice, depth: u32) {
-        self.serve_task(bench, bench.any_task(self.adds, Some(self), dice, depth));
+    pub fn act(&self, rig: &Arc<Rig>, dice: &mut Dice, depth: u32) {
+        self.serve_task(rig, rig.any_task(self.adds, Some(self), dice, depth));
     }
 
     /// Counts a task of the group that was accepted.
@@ -140,8 +136,8 @@ impl Team {
     }
 
     /// Cancels the group, in one of two ways.
-    pub fn cancel(&self, bench: &Bench, dice: &mut Dice) {
-        bench.expect_discards();
+    pub fn cancel(&self, rig: &Rig, dice: &mut Dice) {
+        rig.expect_discards();
         self.group.drop_guard().disarm();
         if dice.one_in(2) {
             self.group.cancel();
@@ -156,17 +152,17 @@ impl Team {
     /// group; `act` makes the others.
     pub fn crowd(
         self: &Arc<Self>,
-        bench: &Arc<Bench>,
+        rig: &Arc<Rig>,
         dice: &mut Dice,
         threads: RangeInclusive<u64>,
-        act: fn(&Arc<Bench>, &Self, &mut Dice),
+        act: fn(&Arc<Rig>, &Self, &mut Dice),
     ) -> Threads {
         let its = Arc::clone(self);
-        bench.crowd(dice, threads, 1..=4, move |bench, dice| {
+        rig.crowd(dice, threads, 1..=4, move |rig, dice| {
             if dice.one_in(4) {
-                bench.act(None, dice, 0);
+                rig.act(None, dice, 0);
             } else {
-                act(bench, &its, dice);
+                act(rig, &its, dice);
             }
         })
     }
@@ -174,12 +170,12 @@ impl Team {
     /// Once in two times, spawns a thread that cancels the group after fewer than `steps` steps.
     pub fn maybe_cancel(
         self: &Arc<Self>,
-        bench: &Arc<Bench>,
+        rig: &Arc<Rig>,
         dice: &mut Dice,
         steps: u64,
     ) -> Option<JoinHandle<()>> {
         let its = Arc::clone(self);
-        bench.maybe(dice, 2, steps, move |bench, dice| its.cancel(bench, dice))
+        rig.maybe(dice, 2, steps, move |rig, dice| its.cancel(rig, dice))
     }
 
     /// Waits for the group's tasks for a while.

@@ -1,7 +1,7 @@
 //! Handles, futures in line, and threads that wait for each other.
 
 use crate::ledger::Fate;
-use crate::{planned_panic, step, ticks, Adds, Bench, Dice, Team, Ticket};
+use crate::{planned_panic, step, ticks, Adds, Dice, Rig, Team, Ticket};
 use lazypool::{Awaitable, Handle, Refusal, ServeAsync, TaskError};
 use std::future::Future;
 use std::pin::Pin;
@@ -102,7 +102,7 @@ type Work = Box<dyn FnOnce() -> Ticket + Send>;
 /// A submission that waits as a future, and was polled once. Law 22.
 #[derive(Debug)]
 pub struct InLine {
-    bench: Arc<Bench>,
+    rig: Arc<Rig>,
     /// `None` once the future has its answer.
     future: Option<ServeAsync<Work, Ticket>>,
     number: usize,
@@ -114,7 +114,7 @@ pub struct InLine {
 #[derive(Debug)]
 pub struct Held(Handle<Ticket>, usize);
 
-impl Bench {
+impl Rig {
     /// Submits a task that does `work` and returns its handle.
     pub fn handle(
         &self,
@@ -138,7 +138,7 @@ impl Bench {
         self.books.book().tickets[number].delivered = true;
         let work: Work = Box::new(task);
         let mut waits = InLine {
-            bench: Arc::clone(self),
+            rig: Arc::clone(self),
             future: Some(on.serve_async(work)),
             number,
             on_worker: self.is_on_worker(),
@@ -157,8 +157,8 @@ impl InLine {
         match Pin::new(&mut self).poll(&mut Context::from_waker(waker)) {
             Poll::Pending => Some(self),
             Poll::Ready(answer) => {
-                let bench = Arc::clone(&self.bench);
-                bench.cancelling(|| drop(answer));
+                let rig = Arc::clone(&self.rig);
+                rig.cancelling(|| drop(answer));
                 None
             }
         }
@@ -174,16 +174,16 @@ impl Future for InLine {
             return Poll::Pending;
         };
         self.future = None;
-        let most = self.bench.leave(self.call);
+        let most = self.rig.leave(self.call);
         Poll::Ready(match answer {
             Ok(handle) => {
-                self.bench.books.fate(self.number, Fate::Accepted);
+                self.rig.books.fate(self.number, Fate::Accepted);
                 Ok(Held(handle, self.number))
             }
             Err(refused) => {
                 let why = refused.reason();
-                self.bench.judge(why, most, false, self.on_worker, true);
-                self.bench.has_refused(self.number, why);
+                self.rig.judge(why, most, false, self.on_worker, true);
+                self.rig.has_refused(self.number, why);
                 let (closure, why) = refused.into_parts();
                 drop(closure);
                 Err(why)
@@ -196,27 +196,22 @@ impl Drop for InLine {
     fn drop(&mut self) {
         if let Some(future) = self.future.take() {
             // The order matters: until its future is dropped, the submission may hold a worker.
-            self.bench.cancelling(|| drop(future));
-            self.bench.books.fate(self.number, Fate::Left);
-            self.bench.leave(self.call);
+            self.rig.cancelling(|| drop(future));
+            self.rig.books.fate(self.number, Fate::Left);
+            self.rig.leave(self.call);
         }
     }
 }
 
 /// Submits as a future, to the team's group or not; then awaits space, leaves the line, or stays in
 /// it unpolled. The latter are kept in `kept`.
-pub fn await_space(
-    bench: &Arc<Bench>,
-    team: Option<&Team>,
-    kept: &mut Vec<InLine>,
-    dice: &mut Dice,
-) {
+pub fn await_space(rig: &Arc<Rig>, team: Option<&Team>, kept: &mut Vec<InLine>, dice: &mut Dice) {
     let steps = dice.below(4);
     let work = move || (0..steps).for_each(|_| step());
     let polled = match team {
-        None => bench.serve_async(bench.pool.awaitable(), work),
+        None => rig.serve_async(rig.pool.awaitable(), work),
         Some(team) => {
-            let call = || bench.serve_async(team.group.awaitable(), work);
+            let call = || rig.serve_async(team.group.awaitable(), work);
             team.during(call, |polled| polled.as_ref().err()?.as_ref().err())
         }
     };
@@ -234,7 +229,7 @@ pub fn await_space(
     };
     if let Ok(held) = answer {
         team.inspect(|team| team.count());
-        held.end(bench, dice);
+        held.end(rig, dice);
     }
 }
 
@@ -253,36 +248,36 @@ impl Held {
     }
 
     /// Drops, detaches or cancels the handle, as the dice choose, and does not wait for it.
-    pub fn leave(self, bench: &Bench, dice: &mut Dice) {
+    pub fn leave(self, rig: &Rig, dice: &mut Dice) {
         let Self(handle, _) = self;
         dice.pause(20);
         match dice.below(3) {
-            0 => bench.cancelling(|| drop(handle)),
-            1 => bench.cancelling(|| handle.cancel()),
+            0 => rig.cancelling(|| drop(handle)),
+            1 => rig.cancelling(|| handle.cancel()),
             _ => handle.detach(),
         }
     }
 
     /// Joins, awaits, cancels, detaches or drops the handle, as the dice choose. Asserts that the
     /// outcome is what the ledger says of the task.
-    pub fn end(self, bench: &Bench, dice: &mut Dice) {
+    pub fn end(self, rig: &Rig, dice: &mut Dice) {
         let Self(mut handle, number) = self;
         dice.pause(20);
         if dice.one_in(4) {
-            bench.cancelling(|| handle.cancel());
+            rig.cancelling(|| handle.cancel());
         }
         let outcome = match dice.below(6) {
-            0 => return bench.cancelling(|| drop(handle)),
+            0 => return rig.cancelling(|| drop(handle)),
             1 => return handle.detach(),
             2 => handle.join(),
             3 => match handle.join_timeout(ticks(dice.below(20))) {
                 Ok(outcome) => outcome,
-                Err(handle) if dice.one_in(2) => return bench.cancelling(|| drop(handle)),
+                Err(handle) if dice.one_in(2) => return rig.cancelling(|| drop(handle)),
                 Err(mut handle) => block_on(&mut handle, dice),
             },
             _ => block_on(&mut handle, dice),
         };
-        let known = bench.books.book().tickets[number];
+        let known = rig.books.book().tickets[number];
         match outcome {
             Ok(value) => assert_eq!((value.number, known.runs), (number, 1)),
             Err(TaskError::Panicked(_)) => assert!(known.reported && known.may_have_panicked()),

@@ -3,7 +3,7 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::{Shutdown, WhenFull};
-use shuttle_tests::{explore, join_all, step, ticks, Adds, Bench, Meeting};
+use shuttle_tests::{explore, join_all, step, ticks, Adds, Meeting, Rig};
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -16,36 +16,36 @@ fn all_run_at_once() {
     explore("all_run_at_once", |dice| {
         let (workers, queue) = (dice.between(2, 4), dice.of(&[0, 1, 2, 3, 6]));
         let idle = dice.idle();
-        let bench = Bench::new(true, workers, queue, |b| b.idle_timeout(idle));
+        let rig = Rig::new(true, workers, queue, |b| b.idle_timeout(idle));
         let raises = dice.one_in(3);
         if raises {
-            bench.set_limit(1);
+            rig.set_limit(1);
         }
         if dice.one_in(2) {
-            bench.wait_small(Duration::MAX);
+            rig.wait_small(Duration::MAX);
         }
         let meeting = Meeting::of(workers);
-        let mut all = bench.crowd(dice, workers..=workers, 1..=1, move |bench, dice| {
+        let mut all = rig.crowd(dice, workers..=workers, 1..=1, move |rig, dice| {
             for _ in 0..dice.below(3) {
-                bench.act(None, dice, 0);
+                rig.act(None, dice, 0);
             }
             let meeting = Arc::clone(&meeting);
             let meet = move || meeting.meet();
             let served = if dice.one_in(2) {
-                bench.serve(Adds::NOTHING, meet).is_ok()
+                rig.serve(Adds::NOTHING, meet).is_ok()
             } else {
-                bench.wait(Duration::MAX, meet)
+                rig.wait(Duration::MAX, meet)
             };
             assert!(served, "it waits for space");
         });
-        all.extend(bench.crowd(dice, 0..=2, 1..=3, |bench, dice| bench.act(None, dice, 0)));
+        all.extend(rig.crowd(dice, 0..=2, 1..=3, |rig, dice| rig.act(None, dice, 0)));
         if raises {
-            all.push(bench.beside(dice, move |bench, dice| {
+            all.push(rig.beside(dice, move |rig, dice| {
                 dice.pause(40);
-                bench.set_limit(workers);
+                rig.set_limit(workers);
             }));
         }
-        bench.end(all, None);
+        rig.end(all, None);
     });
 }
 
@@ -58,17 +58,17 @@ fn dropped_beside_others() {
         let (workers, queue, idle) = (dice.between(1, 3), dice.below(4), dice.idle());
         let mode = dice.of(&[Shutdown::Drain, Shutdown::Discard]);
         let timeout = dice.of(&[Duration::ZERO, ticks(20), Duration::MAX]);
-        let bench = Bench::new(false, workers, queue, |b| {
+        let rig = Rig::new(false, workers, queue, |b| {
             b.idle_timeout(idle).shutdown_on_drop(mode, timeout)
         });
-        let ledger = bench.ledger();
+        let ledger = rig.ledger();
         if mode == Shutdown::Discard {
-            bench.expect_discards();
+            rig.expect_discards();
         }
-        bench.judge_no_refusal();
-        let group = bench.pool.group();
+        rig.judge_no_refusal();
+        let group = rig.pool.group();
         // A task's closure holds the pool.
-        let mut all = bench.crowd(dice, 1..=4, 1..=3, |bench, dice| bench.act(None, dice, 1));
+        let mut all = rig.crowd(dice, 1..=4, 1..=3, |rig, dice| rig.act(None, dice, 1));
         for _ in 0..dice.between(1, 2) {
             let (group, mut dice) = (group.clone(), dice.fork());
             all.push(lazypool::model::spawn(move || {
@@ -78,9 +78,9 @@ fn dropped_beside_others() {
                 }
             }));
         }
-        all.extend(bench.maybe(dice, 3, 60, |bench, dice| bench.shut_down(dice)));
+        all.extend(rig.maybe(dice, 3, 60, |rig, dice| rig.shut_down(dice)));
         dice.pause(60);
-        drop(bench);
+        drop(rig);
         join_all(all);
         ledger.settle();
         // The group's tasks end, too, whichever thread held the pool last.
@@ -91,21 +91,21 @@ fn dropped_beside_others() {
 
 /// Submits, or shuts the pool down, in the destructor of a thread-local.
 struct AtTheEnd {
-    bench: Weak<Bench>,
+    rig: Weak<Rig>,
     verb: u64,
     limit: Duration,
 }
 
 impl Drop for AtTheEnd {
     fn drop(&mut self) {
-        let Some(bench) = self.bench.upgrade() else {
+        let Some(rig) = self.rig.upgrade() else {
             return;
         };
         match self.verb {
-            0 | 1 => drop(bench.serve_small()),
-            2 | 3 => drop(bench.wait_small(self.limit)),
-            4 => drop(bench.pool.shutdown(Shutdown::Discard, self.limit)),
-            _ => drop(bench.pool.shutdown(Shutdown::Drain, self.limit)),
+            0 | 1 => drop(rig.serve_small()),
+            2 | 3 => drop(rig.wait_small(self.limit)),
+            4 => drop(rig.pool.shutdown(Shutdown::Discard, self.limit)),
+            _ => drop(rig.pool.shutdown(Shutdown::Drain, self.limit)),
         }
     }
 }
@@ -120,21 +120,21 @@ shuttle::thread_local! {
 fn thread_local_destructors() {
     explore("thread_local_destructors", |dice| {
         let (workers, queue, idle) = (dice.between(1, 3), dice.below(3), dice.idle());
-        let bench = Bench::new(false, workers, queue, |b| b.idle_timeout(idle));
-        bench.expect_discards();
-        let all = bench.crowd(dice, 1..=4, 1..=3, |bench, dice| {
+        let rig = Rig::new(false, workers, queue, |b| b.idle_timeout(idle));
+        rig.expect_discards();
+        let all = rig.crowd(dice, 1..=4, 1..=3, |rig, dice| {
             if dice.one_in(2) {
-                return bench.act(None, dice, 0);
+                return rig.act(None, dice, 0);
             }
             let left = AtTheEnd {
-                bench: Arc::downgrade(bench),
+                rig: Arc::downgrade(rig),
                 verb: dice.below(6),
-                limit: Bench::limit(dice),
+                limit: Rig::limit(dice),
             };
             let task = move || AT_THE_END.with(|it| *it.borrow_mut() = Some(left));
-            let _ = bench.serve(Adds::NOTHING, task);
+            let _ = rig.serve(Adds::NOTHING, task);
         });
-        bench.end(all, None);
+        rig.end(all, None);
     });
 }
 
@@ -144,16 +144,16 @@ fn thread_local_destructors() {
 fn waits_for_a_while() {
     explore("waits_for_a_while", |dice| {
         let (workers, queue) = (dice.between(1, 2), dice.below(3));
-        let bench = Bench::new(false, workers, queue, |b| b);
-        let mut all = bench.crowd(dice, 3..=6, 1..=4, |bench, dice| {
+        let rig = Rig::new(false, workers, queue, |b| b);
+        let mut all = rig.crowd(dice, 3..=6, 1..=4, |rig, dice| {
             let time = ticks(dice.of(&[0, 1, 4, 20, 60]));
             if dice.one_in(3) {
-                bench.act(None, dice, 1);
+                rig.act(None, dice, 1);
             } else {
-                let _ = bench.serve(Adds::policy(WhenFull::BlockFor(time)), || ());
+                let _ = rig.serve(Adds::policy(WhenFull::BlockFor(time)), || ());
             }
         });
-        all.extend(bench.maybe(dice, 4, 80, |bench, dice| bench.shut_down(dice)));
-        bench.end(all, None);
+        all.extend(rig.maybe(dice, 4, 80, |rig, dice| rig.shut_down(dice)));
+        rig.end(all, None);
     });
 }

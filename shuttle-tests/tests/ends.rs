@@ -3,7 +3,7 @@
 
 use lazypool::Shutdown;
 use shuttle_tests::{
-    explore, gate, join_all, planned_panic, step, ticks, wait_until, Adds, Bench, Dice,
+    explore, gate, join_all, planned_panic, step, ticks, wait_until, Adds, Dice, Rig,
 };
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -14,13 +14,13 @@ use std::time::Duration;
 fn shutdowns() {
     explore("shutdowns", |dice| {
         let (workers, queue) = (dice.between(1, 3), dice.below(4));
-        let bench = Bench::new(dice.one_in(3), workers, queue, |b| b);
-        let mut all = bench.crowd(dice, 2..=5, 1..=3, |bench, dice| bench.act(None, dice, 1));
-        all.extend(bench.crowd(dice, 1..=3, 1..=1, |bench, dice| {
+        let rig = Rig::new(dice.one_in(3), workers, queue, |b| b);
+        let mut all = rig.crowd(dice, 2..=5, 1..=3, |rig, dice| rig.act(None, dice, 1));
+        all.extend(rig.crowd(dice, 1..=3, 1..=1, |rig, dice| {
             dice.pause(80);
-            bench.shut_down(dice);
+            rig.shut_down(dice);
         }));
-        bench.end(all, None);
+        rig.end(all, None);
     });
 }
 
@@ -33,7 +33,7 @@ fn retirement() {
         let idle = ticks(dice.of(&[0, 0, 1, 10, 40]));
         let (min, steps) = (dice.below(2) as usize, dice.below(8));
         let has_hook = dice.one_in(3);
-        let bench = Bench::new(dice.one_in(4), workers, queue, |b| {
+        let rig = Rig::new(dice.one_in(4), workers, queue, |b| {
             let b = b.idle_timeout(idle).min_workers(min);
             if has_hook {
                 b.on_worker_start(move |_| (0..steps).for_each(|_| step()))
@@ -41,31 +41,31 @@ fn retirement() {
                 b
             }
         });
-        let all = bench.crowd(dice, 1..=4, 1..=4, |bench, dice| {
-            bench.act(None, dice, 0);
+        let all = rig.crowd(dice, 1..=4, 1..=4, |rig, dice| {
+            rig.act(None, dice, 0);
             for _ in 0..dice.of(&[0, 10, 100]) {
                 shuttle::thread::yield_now();
             }
         });
         join_all(all);
-        bench.wait_until_idle();
+        rig.wait_until_idle();
         if dice.one_in(4) {
             // All workers retire, except the minimum.
-            while bench.pool.stats().workers > min {
+            while rig.pool.stats().workers > min {
                 lazypool::model::sleep(ticks(20));
             }
         }
-        bench.end(Vec::new(), None);
+        rig.end(Vec::new(), None);
     });
 }
 
 /// Returns the actions of a hook: it takes some steps, submits, or panics.
 fn hook(
     dice: &mut Dice,
-    bench: &Arc<OnceLock<Weak<Bench>>>,
+    rig: &Arc<OnceLock<Weak<Rig>>>,
     panics: &Arc<AtomicU64>,
 ) -> impl Fn() + Send + Sync + 'static {
-    let (bench, panics) = (Arc::clone(bench), Arc::clone(panics));
+    let (rig, panics) = (Arc::clone(rig), Arc::clone(panics));
     let (seed, turns) = (dice.below(1 << 30), AtomicU64::new(0));
     let (may_serve, may_panic) = (dice.one_in(2), dice.one_in(4));
     move || {
@@ -74,8 +74,8 @@ fn hook(
         dice.pause(6);
         // The number is limited, so that the submissions come to an end.
         if may_serve && turn < 4 {
-            if let Some(bench) = bench.get().and_then(Weak::upgrade) {
-                bench.act(None, &mut dice, 0);
+            if let Some(rig) = rig.get().and_then(Weak::upgrade) {
+                rig.act(None, &mut dice, 0);
             }
         }
         if may_panic && dice.one_in(2) {
@@ -94,7 +94,7 @@ fn hooks() {
         let (slot, panics) = (Arc::new(OnceLock::new()), Arc::default());
         // Workers that `build` starts are still in their start hook when the first call comes.
         let min = dice.of(&[0, 0, 1, workers]) as usize;
-        let bench = Bench::new(dice.one_in(3), workers, queue, |mut b| {
+        let rig = Rig::new(dice.one_in(3), workers, queue, |mut b| {
             if dice.one_in(2) {
                 let start = hook(dice, &slot, &panics);
                 b = b.on_worker_start(move |_| start());
@@ -114,12 +114,12 @@ fn hooks() {
             }
             b.idle_timeout(idle).min_workers(min)
         });
-        slot.set(Arc::downgrade(&bench)).expect("once");
-        let mut all = bench.crowd(dice, 1..=4, 1..=3, |bench, dice| bench.act(None, dice, 1));
-        all.extend(bench.maybe(dice, 3, 80, |bench, dice| bench.shut_down(dice)));
-        bench.end(all, None);
+        slot.set(Arc::downgrade(&rig)).expect("once");
+        let mut all = rig.crowd(dice, 1..=4, 1..=3, |rig, dice| rig.act(None, dice, 1));
+        all.extend(rig.maybe(dice, 3, 80, |rig, dice| rig.shut_down(dice)));
+        rig.end(all, None);
         let panics = panics.load(Ordering::Relaxed);
-        assert_eq!(bench.pool.stats().hook_panics, panics, "of hooks");
+        assert_eq!(rig.pool.stats().hook_panics, panics, "of hooks");
     });
 }
 
@@ -127,14 +127,14 @@ fn hooks() {
 #[test]
 fn cancelled_in_line() {
     explore("cancelled_in_line", |dice| {
-        let bench = Bench::new(true, 1, 0, |b| b);
+        let rig = Rig::new(true, 1, 0, |b| b);
         let (back, hold) = gate();
-        bench.serve(Adds::NOTHING, hold).expect("a new pool");
-        let mut all = bench.crowd(dice, 1..=1, 1..=1, |bench, _| {
-            bench.serve_small().expect("it waits");
+        rig.serve(Adds::NOTHING, hold).expect("a new pool");
+        let mut all = rig.crowd(dice, 1..=1, 1..=1, |rig, _| {
+            rig.serve_small().expect("it waits");
         });
         lazypool::model::sleep(ticks(40));
-        let group = bench.pool.group();
+        let group = rig.pool.group();
         let member = group.clone();
         all.push(lazypool::model::spawn(move || {
             assert!(member.serve(|| ()).is_err(), "the worker is occupied");
@@ -152,27 +152,27 @@ fn cancelled_in_line() {
 fn closed_in_line() {
     explore("closed_in_line", |dice| {
         let (workers, queue, threads) = (dice.between(1, 2), dice.below(2), dice.between(1, 4));
-        let bench = Bench::new(true, workers, queue, |b| b);
+        let rig = Rig::new(true, workers, queue, |b| b);
         let missing = Arc::new(AtomicUsize::new(threads as usize));
         for _ in 0..workers {
             let missing = Arc::clone(&missing);
             let task = move || wait_until(|| missing.load(Ordering::SeqCst) == 0);
-            bench.serve(Adds::NOTHING, task).expect("a worker for each");
+            rig.serve(Adds::NOTHING, task).expect("a worker for each");
         }
-        let mut all = bench.crowd(dice, threads..=threads, 1..=1, move |bench, dice| {
+        let mut all = rig.crowd(dice, threads..=threads, 1..=1, move |rig, dice| {
             dice.pause(30);
-            let _ = bench.serve_small();
+            let _ = rig.serve_small();
             missing.fetch_sub(1, Ordering::SeqCst);
         });
         let mode = dice.of(&[Shutdown::Drain, Shutdown::Discard]);
         if mode != Shutdown::Drain {
-            bench.expect_discards();
+            rig.expect_discards();
         }
-        all.push(bench.beside(dice, move |bench, dice| {
+        all.push(rig.beside(dice, move |rig, dice| {
             dice.pause(90);
-            let report = bench.pool.shutdown(mode, Duration::MAX);
+            let report = rig.pool.shutdown(mode, Duration::MAX);
             assert!(report.is_clean(), "{report:?}");
         }));
-        bench.end(all, None);
+        rig.end(all, None);
     });
 }

@@ -2,11 +2,11 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::WhenFull;
-use shuttle_tests::{explore, planned_panic, step, Adds, Bench, Dice, Team};
+use shuttle_tests::{explore, planned_panic, step, Adds, Dice, Rig, Team};
 use std::sync::Arc;
 
 /// Submits a task with a handle, and ends the handle in one of the possible ways.
-fn act(bench: &Arc<Bench>, team: &Team, dice: &mut Dice) {
+fn act(rig: &Arc<Rig>, team: &Team, dice: &mut Dice) {
     let (steps, panics) = (dice.below(4), dice.one_in(6));
     let work = move || {
         for _ in 0..steps {
@@ -18,15 +18,15 @@ fn act(bench: &Arc<Bench>, team: &Team, dice: &mut Dice) {
         }
     };
     let held = if dice.one_in(2) {
-        let held = bench.handle(team.group.awaitable(), Adds::NOTHING, work);
+        let held = rig.handle(team.group.awaitable(), Adds::NOTHING, work);
         held.inspect(|_| team.count())
     } else {
-        let blocks = bench.pool.when_full(WhenFull::Block);
+        let blocks = rig.pool.when_full(WhenFull::Block);
         let on = blocks.labeled("awaited").awaitable();
-        bench.handle(on, Adds::policy(WhenFull::Block), work)
+        rig.handle(on, Adds::policy(WhenFull::Block), work)
     };
     if let Ok(held) = held {
-        held.end(bench, dice);
+        held.end(rig, dice);
     }
 }
 
@@ -37,20 +37,20 @@ fn back_to_back_in_a_group() {
     explore("back_to_back_in_a_group", |dice| {
         let workers = dice.between(1, 3);
         // There is space for all tasks.
-        let bench = Bench::new(false, workers, 8, |b| b);
-        let team = Team::limited(&bench, 1);
+        let rig = Rig::new(false, workers, 8, |b| b);
+        let team = Team::limited(&rig, 1);
         let its = Arc::clone(&team);
-        let mut all = bench.crowd(dice, 1..=1, 1..=1, move |bench, dice| {
+        let mut all = rig.crowd(dice, 1..=1, 1..=1, move |rig, dice| {
             for _ in 0..4 {
-                let held = its.handle(bench, step).expect("nothing is pending");
+                let held = its.handle(rig, step).expect("nothing is pending");
                 held.join();
                 dice.pause(2);
             }
         });
-        all.extend(bench.crowd(dice, 0..=2, 1..=2, |bench, _| {
-            bench.serve_small().expect("space");
+        all.extend(rig.crowd(dice, 0..=2, 1..=2, |rig, _| {
+            rig.serve_small().expect("space");
         }));
-        bench.end(all, Some(&team));
+        rig.end(all, Some(&team));
     });
 }
 
@@ -60,12 +60,12 @@ fn back_to_back_in_a_group() {
 fn handles() {
     explore("handles", |dice| {
         let (workers, queue) = (dice.between(1, 3), dice.below(5));
-        let bench = Bench::new(true, workers, queue, |b| b);
-        let team = Team::new(&bench, Adds::NOTHING, false);
-        let mut all = team.crowd(&bench, dice, 2..=4, act);
-        all.extend(team.maybe_cancel(&bench, dice, 60));
-        all.extend(bench.maybe(dice, 4, 40, |bench, dice| bench.move_limit(dice)));
-        all.extend(bench.maybe(dice, 4, 90, |bench, dice| bench.shut_down(dice)));
-        bench.end(all, Some(&team));
+        let rig = Rig::new(true, workers, queue, |b| b);
+        let team = Team::new(&rig, Adds::NOTHING, false);
+        let mut all = team.crowd(&rig, dice, 2..=4, act);
+        all.extend(team.maybe_cancel(&rig, dice, 60));
+        all.extend(rig.maybe(dice, 4, 40, |rig, dice| rig.move_limit(dice)));
+        all.extend(rig.maybe(dice, 4, 90, |rig, dice| rig.shut_down(dice)));
+        rig.end(all, Some(&team));
     });
 }

@@ -5,7 +5,7 @@ use lazypool::model::{peek, set_options, spawn};
 use lazypool::WhenFull;
 use shuttle_tests::{
     await_space, block_on, disturb_threads, explore, gate, join_all, step, ticks, wait_until, Adds,
-    Bench, Dice, InLine, Team, Threads,
+    Dice, InLine, Rig, Team, Threads,
 };
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ fn note(started: &Started, number: u64) -> impl FnOnce() + Send + 'static {
 
 /// Makes threads and futures join the line, one by one.
 fn join_line(
-    bench: &Arc<Bench>,
+    rig: &Arc<Rig>,
     waiting: u64,
     started: &Started,
     dice: &mut Dice,
@@ -32,15 +32,15 @@ fn join_line(
     for number in 0..waiting {
         let work = note(started, number);
         if dice.one_in(2) {
-            let waits = bench.serve_async(bench.pool.awaitable(), work);
+            let waits = rig.serve_async(rig.pool.awaitable(), work);
             futures.push(waits.expect("the worker is busy"));
         } else {
-            threads.push(bench.beside(dice, move |bench, _| {
-                bench.serve(Adds::NOTHING, work).expect("it waits");
+            threads.push(rig.beside(dice, move |rig, _| {
+                rig.serve(Adds::NOTHING, work).expect("it waits");
             }));
         }
         let joined = number as usize + 1;
-        wait_until(|| peek(|| bench.pool.stats().waiting) == Some(joined));
+        wait_until(|| peek(|| rig.pool.stats().waiting) == Some(joined));
     }
     (threads, futures)
 }
@@ -51,16 +51,16 @@ fn join_line(
 #[test]
 fn in_order() {
     explore("in_order", |dice| {
-        let bench = Bench::new(true, 1, 0, |b| b);
+        let rig = Rig::new(true, 1, 0, |b| b);
         let (go, hold) = gate();
-        bench.serve(Adds::NOTHING, hold).expect("a worker for it");
+        rig.serve(Adds::NOTHING, hold).expect("a worker for it");
         let (started, waiting) = (Started::default(), dice.between(2, 5));
-        let (mut all, futures) = join_line(&bench, waiting, &started, dice);
+        let (mut all, futures) = join_line(&rig, waiting, &started, dice);
         for n in 0..dice.below(5) {
             let work = note(&started, waiting + n);
             let policy = dice.of(&[WhenFull::Refuse, WhenFull::Block]);
-            all.push(bench.beside(dice, move |bench, _| {
-                let served = bench.serve(Adds::policy(policy), work);
+            all.push(rig.beside(dice, move |rig, _| {
+                let served = rig.serve(Adds::policy(policy), work);
                 assert!(served.is_ok() || policy == WhenFull::Refuse, "it waits");
             }));
         }
@@ -75,31 +75,31 @@ fn in_order() {
         dice.pause(30);
         go.store(true, Ordering::SeqCst);
         // Their turn comes, whether they are polled or not.
-        wait_until(|| bench.pool.stats().waiting == 0);
+        wait_until(|| rig.pool.stats().waiting == 0);
         for mut waits in polled {
             let held = block_on(&mut waits, dice).expect("it waits as long as it takes");
-            held.end(&bench, dice);
+            held.end(&rig, dice);
         }
         join_all(all);
-        bench.wait_until_idle();
+        rig.wait_until_idle();
         let started = started.lock().expect("no panic").clone();
         let (first, rest): (Vec<_>, Vec<_>) = started.iter().partition(|n| **n < waiting);
         assert!(first.is_sorted() && started.ends_with(&rest), "{started:?}");
-        bench.end(Vec::new(), None);
+        rig.end(Vec::new(), None);
     });
 }
 
 /// Makes one submission, in a way that the dice choose. Some ways wait for space, and others must
 /// not wait.
-fn act(bench: &Arc<Bench>, team: &Team, kept: &mut Vec<InLine>, dice: &mut Dice) {
+fn act(rig: &Arc<Rig>, team: &Team, kept: &mut Vec<InLine>, dice: &mut Dice) {
     let a_while = WhenFull::BlockFor(ticks(dice.of(&[0, 1, 4, 20, 60])));
     let policy = dice.of(&[WhenFull::Refuse, WhenFull::Block, a_while]);
     match dice.below(8) {
-        0..3 => drop(bench.serve(Adds::policy(policy), step)),
-        3 => drop(bench.wait_small(Bench::limit(dice))),
-        4 => team.serve(bench, step),
-        5 => await_space(bench, Some(team), kept, dice),
-        _ => await_space(bench, None, kept, dice),
+        0..3 => drop(rig.serve(Adds::policy(policy), step)),
+        3 => drop(rig.wait_small(Rig::limit(dice))),
+        4 => team.serve(rig, step),
+        5 => await_space(rig, Some(team), kept, dice),
+        _ => await_space(rig, None, kept, dice),
     }
 }
 
@@ -109,33 +109,33 @@ fn act(bench: &Arc<Bench>, team: &Team, kept: &mut Vec<InLine>, dice: &mut Dice)
 fn mixed_line() {
     explore("mixed_line", |dice| {
         let (workers, queue, idle) = (dice.between(1, 3), dice.of(&[0, 0, 1, 2]), dice.idle());
-        let bench = Bench::new(true, workers, queue, |b| b.idle_timeout(idle));
-        bench.expect_discards();
+        let rig = Rig::new(true, workers, queue, |b| b.idle_timeout(idle));
+        rig.expect_discards();
         disturb_threads(dice, 3, &[2, 3, 5]);
-        let team = Team::limited(&bench, dice.below(4) as usize);
+        let team = Team::limited(&rig, dice.below(4) as usize);
         let its = Arc::clone(&team);
-        let mut all = bench.crowd(dice, 3..=5, 1..=1, move |bench, dice| {
+        let mut all = rig.crowd(dice, 3..=5, 1..=1, move |rig, dice| {
             let mut kept = Vec::new();
             for _ in 0..dice.between(1, 3) {
-                act(bench, &its, &mut kept, dice);
+                act(rig, &its, &mut kept, dice);
             }
             for mut waits in kept {
                 if dice.one_in(4) {
                     drop(waits);
                 } else if let Ok(held) = block_on(&mut waits, dice) {
-                    held.end(bench, dice);
+                    held.end(rig, dice);
                 }
             }
         });
-        all.extend(team.maybe_cancel(&bench, dice, 90));
-        all.extend(bench.maybe(dice, 2, 60, move |bench, dice| {
-            bench.set_limit(1);
+        all.extend(team.maybe_cancel(&rig, dice, 90));
+        all.extend(rig.maybe(dice, 2, 60, move |rig, dice| {
+            rig.set_limit(1);
             dice.pause(60);
-            bench.set_limit(workers);
+            rig.set_limit(workers);
         }));
-        all.extend(bench.maybe(dice, 3, 120, |bench, dice| bench.shut_down(dice)));
+        all.extend(rig.maybe(dice, 3, 120, |rig, dice| rig.shut_down(dice)));
         join_all(all);
         set_options(|o| o.refuse_one_in = 0);
-        bench.end(Vec::new(), Some(&team));
+        rig.end(Vec::new(), Some(&team));
     });
 }

@@ -3,7 +3,7 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::set_options;
-use shuttle_tests::{explore, join_all, wait_until, Bench};
+use shuttle_tests::{explore, join_all, wait_until, Rig};
 use std::time::Duration;
 
 /// Several threads each make a few calls of any verb. Laws 1 to 5, 7 to 9, 15, 17, 18.
@@ -11,9 +11,9 @@ use std::time::Duration;
 fn mixed_verbs() {
     explore("mixed_verbs", |dice| {
         let (workers, queue) = (dice.between(1, 4), dice.of(&[0, 0, 1, 2, 4]));
-        let bench = Bench::new(false, workers, queue, |b| b);
-        let all = bench.crowd(dice, 3..=8, 1..=4, |bench, dice| bench.act(None, dice, 1));
-        bench.end(all, None);
+        let rig = Rig::new(false, workers, queue, |b| b);
+        let all = rig.crowd(dice, 3..=8, 1..=4, |rig, dice| rig.act(None, dice, 1));
+        rig.end(all, None);
     });
 }
 
@@ -23,20 +23,20 @@ fn burst_onto(name: &str, min_workers: bool) {
         let workers = dice.between(1, 4);
         let queue = if min_workers { 0 } else { dice.below(5) };
         let min = if min_workers { workers as usize } else { 0 };
-        let bench = Bench::new(false, workers, queue, |b| b.min_workers(min));
-        let all = bench.crowd(
+        let rig = Rig::new(false, workers, queue, |b| b.min_workers(min));
+        let all = rig.crowd(
             dice,
             workers + queue..=workers + queue,
             1..=1,
-            |bench, dice| {
+            |rig, dice| {
                 if dice.one_in(2) {
-                    assert!(bench.wait_small(Duration::MAX), "space for all");
+                    assert!(rig.wait_small(Duration::MAX), "space for all");
                 } else {
-                    assert!(bench.serve_small().is_ok(), "space for all");
+                    assert!(rig.serve_small().is_ok(), "space for all");
                 }
             },
         );
-        bench.end(all, None);
+        rig.end(all, None);
     });
 }
 
@@ -59,17 +59,17 @@ fn limits() {
     explore("limits", |dice| {
         let (workers, queue, idle) = (dice.between(2, 4), dice.below(4), dice.idle());
         let min = dice.between(0, 2) as usize;
-        let bench = Bench::new(dice.one_in(2), workers, queue, |b| {
+        let rig = Rig::new(dice.one_in(2), workers, queue, |b| {
             b.idle_timeout(idle).min_workers(min)
         });
         if dice.one_in(3) {
             let n = dice.of(&[1, 2, 3]);
             set_options(|o| o.refuse_one_in = n);
         }
-        let mut all = bench.crowd(dice, 2..=6, 1..=4, |bench, dice| bench.act(None, dice, 1));
-        all.extend(bench.crowd(dice, 1..=2, 1..=1, |bench, dice| bench.move_limit(dice)));
-        all.extend(bench.maybe(dice, 4, 90, |bench, dice| bench.shut_down(dice)));
-        bench.end(all, None);
+        let mut all = rig.crowd(dice, 2..=6, 1..=4, |rig, dice| rig.act(None, dice, 1));
+        all.extend(rig.crowd(dice, 1..=2, 1..=1, |rig, dice| rig.move_limit(dice)));
+        all.extend(rig.maybe(dice, 4, 90, |rig, dice| rig.shut_down(dice)));
+        rig.end(all, None);
     });
 }
 
@@ -79,17 +79,17 @@ fn limits() {
 fn no_threads() {
     explore("no_threads", |dice| {
         let (workers, queue, idle) = (dice.between(1, 3), dice.below(4), dice.idle());
-        let bench = Bench::new(false, workers, queue, |b| b.idle_timeout(idle));
+        let rig = Rig::new(false, workers, queue, |b| b.idle_timeout(idle));
         let n = dice.of(&[1, 2, 2, 3, 5]);
         set_options(|o| o.refuse_one_in = n);
-        let all = bench.crowd(dice, 2..=6, 1..=3, |bench, dice| bench.act(None, dice, 1));
+        let all = rig.crowd(dice, 2..=6, 1..=3, |rig, dice| rig.act(None, dice, 1));
         join_all(all);
-        bench.wait_until_idle();
+        rig.wait_until_idle();
         if dice.one_in(2) {
             set_options(|o| o.refuse_one_in = 0);
             // The last closure is gone, but its worker may not be free yet.
-            wait_until(|| bench.wait_small(Duration::MAX));
+            wait_until(|| rig.wait_small(Duration::MAX));
         }
-        bench.end(Vec::new(), None);
+        rig.end(Vec::new(), None);
     });
 }

@@ -2,13 +2,13 @@
 #![cfg(lazypool_shuttle)]
 
 use lazypool::Shutdown;
-use shuttle_tests::{explore, gate, join_all, ticks, Adds, Bench, Dice, Held, Team};
+use shuttle_tests::{explore, gate, join_all, ticks, Adds, Dice, Held, Rig, Team};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 struct Shared {
-    bench: Arc<Bench>,
+    rig: Arc<Rig>,
     team: Arc<Team>,
     handles: Mutex<Vec<Option<Held>>>,
 }
@@ -17,8 +17,7 @@ impl Shared {
     /// Joins, awaits, cancels, drops or detaches the handle of a task, if it is still there.
     fn end(&self, number: usize, dice: &mut Dice) {
         let held = self.handles.lock().expect("no panic")[number].take();
-        held.into_iter()
-            .for_each(|held| held.end(&self.bench, dice));
+        held.into_iter().for_each(|held| held.end(&self.rig, dice));
     }
 }
 
@@ -45,10 +44,10 @@ impl Drop for Capture {
             _ if self.has_run => {}
             0..3 if lazypool::task::slot().is_some() => {}
             0..3 => shared.end(self.other, dice),
-            3 => shared.team.cancel(&shared.bench, dice),
+            3 => shared.team.cancel(&shared.rig, dice),
             4 => shared.team.wait_for(ticks(3)),
             // Within a discard of the same pool a shutdown does not wait.
-            5 => drop(shared.bench.pool.shutdown(Shutdown::Discard, Duration::MAX)),
+            5 => drop(shared.rig.pool.shutdown(Shutdown::Discard, Duration::MAX)),
             _ => {}
         }
     }
@@ -61,13 +60,13 @@ impl Drop for Capture {
 fn captures_that_wait() {
     explore("captures_that_wait", |dice| {
         let count = dice.between(2, 6);
-        let bench = Bench::new(false, 1, count, |b| b);
-        bench.expect_discards();
+        let rig = Rig::new(false, 1, count, |b| b);
+        rig.expect_discards();
         let (go, hold) = gate();
-        bench.serve(Adds::NOTHING, hold).expect("a new pool");
+        rig.serve(Adds::NOTHING, hold).expect("a new pool");
         let shared = Arc::new(Shared {
-            team: Team::new(&bench, Adds::NOTHING, false),
-            bench: Arc::clone(&bench),
+            team: Team::new(&rig, Adds::NOTHING, false),
+            rig: Arc::clone(&rig),
             handles: Mutex::default(),
         });
         for _ in 0..count {
@@ -80,9 +79,9 @@ fn captures_that_wait() {
             let in_team = dice.one_in(2);
             let on = match in_team {
                 true => shared.team.group.awaitable(),
-                false => bench.pool.awaitable(),
+                false => rig.pool.awaitable(),
             };
-            let held = bench.handle(on, Adds::NOTHING, move || capture.run());
+            let held = rig.handle(on, Adds::NOTHING, move || capture.run());
             if in_team {
                 shared.team.count();
             }
@@ -90,11 +89,11 @@ fn captures_that_wait() {
             handles.push(Some(held.expect("space for all")));
         }
         let its = Arc::clone(&shared);
-        let discards = bench.crowd(dice, 1..=2, 1..=1, move |bench, dice| {
+        let discards = rig.crowd(dice, 1..=2, 1..=1, move |rig, dice| {
             dice.pause(30);
             match dice.below(3) {
-                0 => drop(bench.pool.shutdown(Shutdown::Discard, Duration::MAX)),
-                1 => its.team.cancel(bench, dice),
+                0 => drop(rig.pool.shutdown(Shutdown::Discard, Duration::MAX)),
+                1 => its.team.cancel(rig, dice),
                 _ => its.end(0, dice),
             }
         });
@@ -102,6 +101,6 @@ fn captures_that_wait() {
         go.store(true, Ordering::SeqCst);
         join_all(discards);
         (0..count as usize).for_each(|rest| shared.end(rest, dice));
-        bench.end(Vec::new(), Some(&shared.team));
+        rig.end(Vec::new(), Some(&shared.team));
     });
 }

@@ -6,7 +6,7 @@ use lazypool::model::set_options;
 use lazypool::{Shutdown, WhenFull};
 use shuttle_tests::{
     count_steps, disturb_threads, explore, gate, join_all, step, steps_of, ticks, wait_until, Adds,
-    Bench, Dice, Held, Stop, Team, Threads,
+    Dice, Held, Rig, Stop, Team, Threads,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -14,34 +14,34 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 /// Makes a call that does not wait for a task, or only for a while.
-fn act(bench: &Arc<Bench>, dice: &mut Dice) {
+fn act(rig: &Arc<Rig>, dice: &mut Dice) {
     let steps = dice.below(4);
     let work = move || (0..steps).for_each(|_| step());
     match dice.below(8) {
-        0 | 1 => _ = bench.wait(ticks(dice.between(1, 40)), work),
+        0 | 1 => _ = rig.wait(ticks(dice.between(1, 40)), work),
         2 => {
-            if let Ok(held) = bench.handle(bench.pool.awaitable(), Adds::NOTHING, work) {
-                held.leave(bench, dice);
+            if let Ok(held) = rig.handle(rig.pool.awaitable(), Adds::NOTHING, work) {
+                held.leave(rig, dice);
             }
         }
         3 => {
-            let team = Team::new(bench, Adds::NOTHING, true);
-            team.serve(bench, work);
-            team.cancel(bench, dice);
+            let team = Team::new(rig, Adds::NOTHING, true);
+            team.serve(rig, work);
+            team.cancel(rig, dice);
         }
-        4 => drop((bench.pool.stats(), bench.pool.workers())),
-        _ => drop(bench.serve(Adds::policy(WhenFull::Refuse), work)),
+        4 => drop((rig.pool.stats(), rig.pool.workers())),
+        _ => drop(rig.serve(Adds::policy(WhenFull::Refuse), work)),
     }
 }
 
-fn crowd(bench: &Arc<Bench>, dice: &mut Dice) -> Threads {
-    bench.crowd(dice, 1..=3, 1..=4, act)
+fn crowd(rig: &Arc<Rig>, dice: &mut Dice) -> Threads {
+    rig.crowd(dice, 1..=3, 1..=4, act)
 }
 
 /// Returns the handle of a task, and lets the task end on a worker. The worker calls `waker`.
-fn call_on_worker(bench: &Arc<Bench>, waker: &Waker, stop: &Stop) -> Held {
+fn call_on_worker(rig: &Arc<Rig>, waker: &Waker, stop: &Stop) -> Held {
     let (go, hold) = gate();
-    let held = bench.handle(bench.pool.awaitable(), Adds::NOTHING, hold);
+    let held = rig.handle(rig.pool.awaitable(), Adds::NOTHING, hold);
     let held = held.expect("space").register(waker).expect("it runs");
     go.store(true, Ordering::SeqCst);
     wait_until(|| stop.has_stopped());
@@ -54,14 +54,14 @@ fn call_on_worker(bench: &Arc<Bench>, waker: &Waker, stop: &Stop) -> Held {
 fn a_waker_of_a_handle() {
     explore("a_waker_of_a_handle", |dice| {
         let (workers, queue, idle) = (dice.between(2, 3), dice.of(&[0, 1, 4, 8]), dice.idle());
-        let bench = Bench::new(false, workers, queue, |b| b.idle_timeout(idle));
+        let rig = Rig::new(false, workers, queue, |b| b.idle_timeout(idle));
         let stop = Stop::new();
-        let held = call_on_worker(&bench, &stop.waker(), &stop);
-        join_all(crowd(&bench, dice));
-        bench.wait_until_left(1);
+        let held = call_on_worker(&rig, &stop.waker(), &stop);
+        join_all(crowd(&rig, dice));
+        rig.wait_until_left(1);
         stop.go();
-        held.end(&bench, dice);
-        bench.end(Vec::new(), None);
+        held.end(&rig, dice);
+        rig.end(Vec::new(), None);
     });
 }
 
@@ -71,42 +71,42 @@ fn a_waker_of_a_handle() {
 fn a_waker_of_the_line() {
     explore("a_waker_of_the_line", |dice| {
         let (workers, queue, idle) = (dice.between(2, 3), dice.of(&[0, 1, 4]), dice.idle());
-        let bench = Bench::new(false, workers, queue, |b| b.idle_timeout(idle));
-        bench.expect_discards();
-        bench.set_limit(workers - 1);
+        let rig = Rig::new(false, workers, queue, |b| b.idle_timeout(idle));
+        rig.expect_discards();
+        rig.set_limit(workers - 1);
         let (go, _) = gate();
         let hold = || {
             let go = Arc::clone(&go);
             move || wait_until(|| go.load(Ordering::SeqCst))
         };
         for _ in 1..workers {
-            bench.serve(Adds::NOTHING, hold()).expect("a worker");
+            rig.serve(Adds::NOTHING, hold()).expect("a worker");
         }
-        let team = Team::new(&bench, Adds::NOTHING, true);
-        (0..queue).for_each(|_| team.serve(&bench, step));
+        let team = Team::new(&rig, Adds::NOTHING, true);
+        (0..queue).for_each(|_| team.serve(&rig, step));
         let (stop, mut futures) = (Stop::new(), Vec::new());
         for _ in 0..dice.between(1, 4) {
-            if let Ok(waits) = bench.serve_async(bench.pool.awaitable(), step) {
+            if let Ok(waits) = rig.serve_async(rig.pool.awaitable(), step) {
                 futures.extend(waits.register(&stop.waker()));
             }
         }
         // Each of these makes space, on a thread that may then stop.
         let its = Arc::clone(&team);
         let makers = vec![
-            bench.beside(dice, move |_, _| go.store(true, Ordering::SeqCst)),
-            bench.beside(dice, move |bench, dice| its.cancel(bench, dice)),
-            bench.beside(dice, move |bench, dice| {
+            rig.beside(dice, move |_, _| go.store(true, Ordering::SeqCst)),
+            rig.beside(dice, move |rig, dice| its.cancel(rig, dice)),
+            rig.beside(dice, move |rig, dice| {
                 dice.pause(20);
-                bench.set_limit(workers);
+                rig.set_limit(workers);
             }),
         ];
         wait_until(|| stop.has_stopped() || futures.is_empty());
-        join_all(crowd(&bench, dice));
-        bench.wait_until_left(1);
+        join_all(crowd(&rig, dice));
+        rig.wait_until_left(1);
         stop.go();
         join_all(makers);
         drop(futures);
-        bench.end(Vec::new(), Some(&team));
+        rig.end(Vec::new(), Some(&team));
     });
 }
 
@@ -116,35 +116,35 @@ fn a_waker_of_the_line() {
 fn a_discarded_capture() {
     explore("a_discarded_capture", |dice| {
         let (workers, queue, idle) = (dice.between(1, 3), dice.of(&[2, 4, 8]), dice.idle());
-        let bench = Bench::new(false, workers, queue, |b| b.idle_timeout(idle));
-        bench.expect_discards();
+        let rig = Rig::new(false, workers, queue, |b| b.idle_timeout(idle));
+        rig.expect_discards();
         let (go, _) = gate();
         for _ in 0..workers {
             let go = Arc::clone(&go);
             let hold = move || wait_until(|| go.load(Ordering::SeqCst));
-            bench.serve(Adds::NOTHING, hold).expect("a worker");
+            rig.serve(Adds::NOTHING, hold).expect("a worker");
         }
-        let (stop, team) = (Stop::new(), Team::new(&bench, Adds::NOTHING, true));
+        let (stop, team) = (Stop::new(), Team::new(&rig, Adds::NOTHING, true));
         let value = stop.value();
-        team.serve(&bench, move || drop(value));
+        team.serve(&rig, move || drop(value));
         let its = Arc::clone(&team);
         let by_shutdown = dice.one_in(2);
-        let discards = bench.beside(dice, move |bench, dice| {
+        let discards = rig.beside(dice, move |rig, dice| {
             if by_shutdown {
-                drop(bench.pool.shutdown(Shutdown::Discard, Duration::ZERO));
+                drop(rig.pool.shutdown(Shutdown::Discard, Duration::ZERO));
             }
-            its.cancel(bench, dice);
+            its.cancel(rig, dice);
         });
-        let mut all = crowd(&bench, dice);
+        let mut all = crowd(&rig, dice);
         wait_until(|| stop.has_stopped());
-        all.extend(crowd(&bench, dice));
+        all.extend(crowd(&rig, dice));
         go.store(true, Ordering::SeqCst);
         join_all(all);
-        bench.wait_until_left(0);
+        rig.wait_until_left(0);
         team.group.wait();
         stop.go();
         join_all(vec![discards]);
-        bench.end(Vec::new(), Some(&team));
+        rig.end(Vec::new(), Some(&team));
     });
 }
 
@@ -155,33 +155,33 @@ fn a_stop_hook() {
         let (workers, queue) = (dice.between(1, 3), dice.of(&[0, 1, 4]));
         let (stop, idle) = (Stop::new(), ticks(dice.of(&[0, 1, 10])));
         let its = stop.clone();
-        let bench = Bench::new(false, workers, queue, |b| {
+        let rig = Rig::new(false, workers, queue, |b| {
             b.idle_timeout(idle).on_worker_stop(move |_| its.here())
         });
-        let early = crowd(&bench, dice);
-        let _ = bench.serve_small();
+        let early = crowd(&rig, dice);
+        let _ = rig.serve_small();
         join_all(early);
-        join_all(crowd(&bench, dice));
-        bench.wait_until_left(0);
+        join_all(crowd(&rig, dice));
+        rig.wait_until_left(0);
         stop.go();
-        bench.end(Vec::new(), None);
+        rig.end(Vec::new(), None);
     });
 }
 
 /// A waker that submits once, with `Refuse`.
-struct Submits(Weak<Bench>, AtomicU64);
+struct Submits(Weak<Rig>, AtomicU64);
 
 impl Wake for Submits {
     fn wake(self: Arc<Self>) {
-        let bench = self.0.upgrade().expect("the pool is there");
+        let rig = self.0.upgrade().expect("the pool is there");
         if self.1.fetch_add(1, Ordering::SeqCst) == 0 {
-            let _ = bench.serve(Adds::policy(WhenFull::Refuse), step);
+            let _ = rig.serve(Adds::policy(WhenFull::Refuse), step);
         }
     }
 }
 
-fn submits(bench: &Arc<Bench>) -> Waker {
-    Waker::from(Arc::new(Submits(Arc::downgrade(bench), AtomicU64::new(0))))
+fn submits(rig: &Arc<Rig>) -> Waker {
+    Waker::from(Arc::new(Submits(Arc::downgrade(rig), AtomicU64::new(0))))
 }
 
 /// Wakers of futures and handles submit, beside threads that the OS refuses and a limit that falls
@@ -190,42 +190,42 @@ fn submits(bench: &Arc<Bench>) -> Waker {
 fn wakers_that_submit() {
     explore("wakers_that_submit", |dice| {
         let (workers, queue, idle) = (dice.between(2, 3), dice.of(&[0, 1, 1, 2]), dice.idle());
-        let bench = Bench::new(false, workers, queue, |b| b.idle_timeout(idle));
-        bench.expect_discards();
+        let rig = Rig::new(false, workers, queue, |b| b.idle_timeout(idle));
+        rig.expect_discards();
         disturb_threads(dice, 2, &[2, 3, 5]);
         let kept = Arc::new(Mutex::new(Vec::new()));
         let its = Arc::clone(&kept);
-        let mut all = bench.crowd(dice, 2..=4, 1..=5, move |bench, dice| {
-            let waker = submits(bench);
+        let mut all = rig.crowd(dice, 2..=4, 1..=5, move |rig, dice| {
+            let waker = submits(rig);
             match dice.below(4) {
-                0 => act(bench, dice),
+                0 => act(rig, dice),
                 1 => {
                     let steps = dice.below(6);
                     let work = move || (0..steps).for_each(|_| step());
-                    let served = bench.handle(bench.pool.awaitable(), Adds::NOTHING, work);
+                    let served = rig.handle(rig.pool.awaitable(), Adds::NOTHING, work);
                     if let Some(held) = served.ok().and_then(|held| held.register(&waker)) {
-                        held.leave(bench, dice);
+                        held.leave(rig, dice);
                     }
                 }
-                _ => match bench.serve_async(bench.pool.awaitable(), step) {
+                _ => match rig.serve_async(rig.pool.awaitable(), step) {
                     Ok(waits) => {
                         let waits = waits.register(&waker);
                         its.lock().expect("no panic").extend(waits);
                     }
-                    Err(Ok(held)) => held.leave(bench, dice),
+                    Err(Ok(held)) => held.leave(rig, dice),
                     Err(Err(_)) => {}
                 },
             }
         });
         if dice.one_in(2) {
-            all.push(bench.beside(dice, |bench, dice| bench.move_limit(dice)));
+            all.push(rig.beside(dice, |rig, dice| rig.move_limit(dice)));
         }
         join_all(all);
         set_options(|o| o.refuse_one_in = 0);
-        bench.wait_until_left(0);
+        rig.wait_until_left(0);
         let kept = std::mem::take(&mut *kept.lock().expect("no panic"));
         drop(kept);
-        bench.end(Vec::new(), None);
+        rig.end(Vec::new(), None);
     });
 }
 
@@ -240,19 +240,19 @@ fn own_steps() {
     explore("own_steps", |dice| {
         count_steps();
         let (workers, queue) = (dice.between(1, 3), dice.of(&[0, 1, 4]));
-        let bench = Bench::new(false, workers, queue, |b| b);
+        let rig = Rig::new(false, workers, queue, |b| b);
         disturb_threads(dice, 4, &[2, 3]);
-        let mut all = bench.crowd(dice, 2..=4, 20..=40, |bench, dice| {
+        let mut all = rig.crowd(dice, 2..=4, 20..=40, |rig, dice| {
             let steps = dice.below(3);
             let work = move || (0..steps).for_each(|_| step());
-            let _ = bench.serve(Adds::policy(WhenFull::Block), work);
+            let _ = rig.serve(Adds::policy(WhenFull::Block), work);
         });
-        all.extend(bench.crowd(dice, 1..=2, 1..=4, |bench, _| {
-            let (steps, _) = steps_of(|| bench.serve(Adds::policy(WhenFull::Refuse), step));
+        all.extend(rig.crowd(dice, 1..=2, 1..=4, |rig, _| {
+            let (steps, _) = steps_of(|| rig.serve(Adds::policy(WhenFull::Refuse), step));
             assert!(steps <= MANY_STEPS, "{steps} steps");
         }));
         join_all(all);
         set_options(|o| o.refuse_one_in = 0);
-        bench.end(Vec::new(), None);
+        rig.end(Vec::new(), None);
     });
 }

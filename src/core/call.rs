@@ -11,12 +11,12 @@ use crate::error::{DeadlineError, Panic, Refusal, Refused, TaskError, Unrun};
 use crate::parts::backoff::{Backoff, Step};
 use crate::parts::completion::{is_queued, Shared, WaitNode};
 use crate::parts::deadline::Deadline;
-use crate::sync::{exposed, Arc, Ordering, UnsafeCell};
+use crate::sync::{abort_on_unwind, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
 use crate::work::job::{End, Job, NeverRan, Release, Task, TaskEnd};
 use crate::work::observe::Moment;
-use crate::work::options::{Options, Stored};
+use crate::work::options::{Options, StoredOptions};
 use crate::work::owed::Owed;
 use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
@@ -68,11 +68,11 @@ struct WaitJob<S, F, R> {
 // SAFETY: only `call` makes a `WaitJob`. Its S, F and R are Send and 'static. `call` returns
 // only once it has the task back, has seen `done`, or has won the decision. So the waiter outlives
 // every access to it (N2, N4).
-unsafe impl<S: Stored, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {
+unsafe impl<S: StoredOptions, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {
     const AWAITED: bool = true;
 
     #[inline]
-    fn own_options(&self) -> Option<&impl Stored> {
+    fn own_options(&self) -> Option<&impl StoredOptions> {
         self.has_options.then(|| {
             // SAFETY: the waiter is alive as long as this job exists.
             let waiter = unsafe { &*self.waiter };
@@ -138,7 +138,7 @@ unsafe impl<S: Stored, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {
 /// Runs `f` on the pool, and waits for the result until the deadline has passed. The task is submitted
 /// through `entrance`, with these options.
 #[inline]
-pub(crate) fn call<H: Host, S: Stored, F, R>(
+pub(crate) fn call<H: Host, S: StoredOptions, F, R>(
     core: &Arc<Core<H>>,
     options: S,
     entrance: &impl Entrance<H>,
@@ -157,7 +157,7 @@ where
     let waiter = CachePadded::new(Waiter::new(None, call));
     let task = erase(&core.env, &waiter, f);
     let wait = || wait_for(core, entrance, &waiter.node, task, deadline);
-    let (task, why) = match exposed(wait) {
+    let (task, why) = match abort_on_unwind(wait) {
         CallEnd::TimedOut => return Err(DeadlineError::TimedOut),
         CallEnd::Back(task, why) => (task, why),
         CallEnd::Outcome => {
@@ -179,7 +179,7 @@ where
 // be on the stack at once.
 
 #[inline]
-fn erase<S: Stored, F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<S, R>, f: F) -> Task {
+fn erase<S: StoredOptions, F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<S, R>, f: F) -> Task {
     let mut options = Options::default();
     waiter.more.options.add_options(&mut options);
     let job = WaitJob {
@@ -197,7 +197,7 @@ fn erase<S: Stored, F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<S, R>, f: F)
 // Not inlined, because LLVM would otherwise copy a large closure word by word. See `.ci/compile`.
 #[cold]
 #[inline(never)]
-unsafe fn give_back<S: Stored, F: FnOnce() -> R, R>(
+unsafe fn give_back<S: StoredOptions, F: FnOnce() -> R, R>(
     task: Task,
     why: SubmitError,
 ) -> DeadlineError<F> {
@@ -292,7 +292,7 @@ fn leave<H: Host>(
         };
         if let Some(slot) = started_on {
             let decision = &core.slots[slot].record.decision;
-            if decision.leave(location.task_id(), left_at) {
+            if decision.abandon(location.task_id(), left_at) {
                 // Relaxed: a count.
                 core.env.counts.timed_out.fetch_add(1, Ordering::Relaxed);
                 return CallEnd::TimedOut;

@@ -4,7 +4,7 @@
 //! also keeps a sequential caller on one worker, however many there are.
 
 use super::Core;
-use crate::parts::backoff::Rarely;
+use crate::parts::backoff::Throttle;
 use crate::parts::completion::WaitNode;
 use crate::parts::slot::Claim;
 use crate::sync::thread_local;
@@ -16,7 +16,7 @@ thread_local! {
     /// came from the queue, or if the last attempt to claim the worker failed.
     static LAST_WORKER: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
     /// Decides how often `result_came_after_yield` acts.
-    static SEPARATIONS: Rarely = const { Rarely::new() };
+    static SEPARATIONS: Throttle = const { Throttle::new() };
 }
 
 impl<H> Core<H> {
@@ -63,7 +63,7 @@ impl<H> Core<H> {
     /// this does not help. It only spreads the calls over more workers, so that none of them is
     /// idle for long enough to end (laws 5 and 6). So the thread does it rarely.
     pub(super) fn result_came_after_yield(&self) {
-        if SEPARATIONS.with(Rarely::is_time) {
+        if SEPARATIONS.with(Throttle::try_now) {
             LAST_WORKER.with(|it| it.set((0, 0, 0)));
             WaitNode::park_next_time();
         }
@@ -72,6 +72,6 @@ impl<H> Core<H> {
     /// Notes that a result arrived before this thread yielded its CPU.
     #[inline]
     pub(super) fn result_came_without_yield(&self) {
-        SEPARATIONS.with(Rarely::went_well);
+        SEPARATIONS.with(Throttle::went_well);
     }
 }

@@ -106,7 +106,7 @@ impl<H: Host> Core<H> {
                 }
             }
             if !submission.is_nested(&self.env) {
-                if self.in_flight.see().is_any_awake() || self.is_each_worker_busy() {
+                if self.in_flight.load().is_any_awake() || self.is_each_worker_busy() {
                     return Ok(self.push_fast(task, permit));
                 }
                 even_parked = false;
@@ -133,7 +133,8 @@ impl<H: Host> Core<H> {
     #[inline(always)]
     fn push_fast(self: &Arc<Self>, task: &mut Option<Task>, permit: Permit) -> Location {
         let position = self.queue.push(task, permit);
-        let is_looked_after = self.in_flight.see().is_any_searching() || self.is_each_worker_busy();
+        let is_looked_after =
+            self.in_flight.load().is_any_searching() || self.is_each_worker_busy();
         if !is_looked_after || !self.env.is_fast_path_open() {
             self.look_and_pay(position);
         }
@@ -179,18 +180,18 @@ impl<H: Host> Core<H> {
             let may_queue = !nested && !accepted.seen.is_asleep();
             // Step 1.
             let spreads = may_queue && self.has_queue();
-            if spreads && (self.has_idle_candidate() || self.in_flight.see().is_any_awake()) {
+            if spreads && (self.has_idle_candidate() || self.in_flight.load().is_any_awake()) {
                 return Ok(self.enqueue(accepted, task, Seen::is_any_awake, owed));
             }
             // Step 2.
-            let searching = self.in_flight.see().is_any_searching();
+            let searching = self.in_flight.load().is_any_searching();
             if let Some((slot, claim)) = self.claim_idle() {
                 // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
                 return Ok(unsafe { self.hand_over(slot, claim, task, accepted.permit) });
             }
             // Step 3.
             let has_idle = self.has_idle_candidate();
-            let searching = searching || self.in_flight.see().is_any_searching();
+            let searching = searching || self.in_flight.load().is_any_searching();
             if may_queue && (has_idle || searching && self.has_queue()) {
                 return Ok(self.enqueue(accepted, task, Seen::is_any_searching, owed));
             }
@@ -210,7 +211,7 @@ impl<H: Host> Core<H> {
                     return self.place_without_thread(accepted, task, error, owed);
                 }
                 // There may be no further worker.
-                accepted.seen = self.gate.see();
+                accepted.seen = self.gate.load();
                 continue;
             }
             // Step 5.
@@ -222,7 +223,7 @@ impl<H: Host> Core<H> {
                 return Err(Refusal::OnWorker);
             }
             backoff.wait();
-            accepted.seen = self.gate.see();
+            accepted.seen = self.gate.load();
         }
     }
 
@@ -248,7 +249,7 @@ impl<H: Host> Core<H> {
             return Ok(unsafe { self.hand_over(slot, claim, task, permit) });
         }
         let is_full = self.queue.len() >= self.queue_capacity as u64;
-        if nested || is_full || self.gate.see().is_asleep() {
+        if nested || is_full || self.gate.load().is_asleep() {
             owed.give(&self.gate, permit);
             return Err(Refusal::SpawnFailed(error));
         }
@@ -341,7 +342,7 @@ impl<H: Host> Core<H> {
             // The counts are read before the queue. In the other order, a counted worker could take
             // the last task and leave the count between the two readings. A thread would then be
             // started for nothing.
-            let searching = self.in_flight.see().is_any_searching();
+            let searching = self.in_flight.load().is_any_searching();
             if searching || self.queue.is_empty() || self.free.is_empty() {
                 return;
             }
@@ -365,7 +366,7 @@ impl<H: Host> Core<H> {
     /// count and looks again (A4). It then sees the tasks that those threads pushed.
     fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> bool {
         loop {
-            if self.queue.is_empty() || enough(self.in_flight.see()) {
+            if self.queue.is_empty() || enough(self.in_flight.load()) {
                 return true;
             }
             if !self.has_idle_candidate() {

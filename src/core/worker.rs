@@ -350,7 +350,7 @@ impl<H: Host> Worker<'_, H> {
     pub(crate) fn wait(&self) -> Next {
         // The worker has published that it is idle. Unless it watches the queue, it looks at the
         // queue once now (A2, P1).
-        let may_look = !self.ctx.is_counted.get() && self.it.see().is_idle();
+        let may_look = !self.ctx.is_counted.get() && self.it.load().is_idle();
         if may_look && !self.core.queue.is_empty() && self.claim_own_slot() {
             return Next::Search;
         }
@@ -377,7 +377,7 @@ impl<H: Host> Worker<'_, H> {
             if self.it.may_park() {
                 let start = now();
                 H::sleep(self.core);
-                self.ctx.stretch.end();
+                self.ctx.yield_timer.end();
                 self.spin.slept(now().saturating_duration_since(start));
             } else {
                 // Another thread has claimed the worker. It is about to write the order, or has

@@ -3,7 +3,7 @@
 use crate::core::submission::{Location, SubmitError};
 use crate::engine::shared::Core;
 use crate::engine::submit::erase::submit_with;
-use crate::engine::submit::request::{Extras, SubmitOptions};
+use crate::engine::submit::request::{SubmitOptions, SubmitterOptions};
 use crate::error::{Refusal, TaskError};
 use crate::parts::gate::Permit;
 use crate::parts::members::{Members, Owner, Pending};
@@ -44,7 +44,7 @@ pub(crate) fn submit_member<J: Job>(
     core: &Arc<Core>,
     members: Option<&Owner>,
     job: J,
-    extras: &Extras,
+    extras: &SubmitterOptions,
 ) -> Result<Location, (J, Refusal)> {
     let options = extras.plain();
     let entered = match core.enter(members, &options) {

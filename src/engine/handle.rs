@@ -3,7 +3,7 @@
 use crate::core::submission::Location;
 use crate::engine::group::submit_member;
 use crate::engine::shared::Core;
-use crate::engine::submit::request::Extras;
+use crate::engine::submit::request::SubmitterOptions;
 use crate::error::{Panic, Refused, TaskError};
 use crate::parts::completion::{pair, HandleSide, TaskSide};
 use crate::parts::deadline::Deadline;
@@ -11,7 +11,7 @@ use crate::parts::members::Owner;
 use crate::sync::Arc;
 use crate::work::context::Ctx;
 use crate::work::job::{End, Job, NeverRan, Release, TaskEnd};
-use crate::work::options::Stored;
+use crate::work::options::StoredOptions;
 use crate::work::owed::Owed;
 use std::task::Waker;
 
@@ -23,7 +23,7 @@ pub(crate) type Outcome<R> = Result<R, TaskError>;
 unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSide<F, Outcome<R>> {
     const OFFERED: bool = true;
 
-    fn own_options(&self) -> Option<&impl Stored> {
+    fn own_options(&self) -> Option<&impl StoredOptions> {
         Some(&self.node().label)
     }
 
@@ -35,7 +35,7 @@ unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSi
         // slot into the node. The handle could not find the decision, so this worker abandons it
         // instead.
         if self.node().tell_slot(ctx.slot) {
-            let _ = decision.leave(task_id, 0);
+            let _ = decision.abandon(task_id, 0);
         }
         // SAFETY: the decision was started above, and no caller's node is passed.
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.node().is_gone()) };
@@ -69,11 +69,11 @@ pub(crate) struct Ticket<R> {
 pub(crate) fn submit<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(
     core: &Arc<Core>,
     members: Option<&Owner>,
-    extras: &Extras,
+    extras: &SubmitterOptions,
     closure: F,
 ) -> Result<Ticket<R>, Refused<F>> {
     let (task, side) = pair(extras.label, closure);
-    let rest = Extras {
+    let rest = SubmitterOptions {
         label: None,
         ..*extras
     };
@@ -133,7 +133,7 @@ impl<R> Ticket<R> {
         }
         if let Some(slot) = node.cancel() {
             let decision = &core.slots[slot].record.decision;
-            let _ = decision.leave(location.task_id(), 0);
+            let _ = decision.abandon(location.task_id(), 0);
         }
     }
 

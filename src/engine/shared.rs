@@ -3,7 +3,7 @@
 use crate::core;
 use crate::engine::figures::ages::Ages;
 use crate::engine::figures::counts::RareCounts;
-use crate::engine::submit::request::{Answer, Wanted};
+use crate::engine::submit::request::{Answer, WaitingTask};
 use crate::parts::line::Lines;
 use crate::parts::slot::Slot;
 use crate::stats::WhenFull;
@@ -94,7 +94,7 @@ pub(crate) struct Shared {
     /// When the queued tasks were submitted. `None` unless the pool tracks ages.
     pub(crate) ages: Option<Ages>,
 
-    pub(crate) line: Lines<Wanted, Answer>,
+    pub(crate) line: Lines<WaitingTask, Answer>,
 
     /// The length of `Registry::bench`. While a sweep or a claim changes the bench, an upper bound
     /// of that length.
@@ -223,7 +223,7 @@ mod tests {
             size_of::<Queue<Task>>(),
             size_of::<Ring>(),
             size_of::<InFlight>(),
-            size_of::<Lines<Wanted, Answer>>(),
+            size_of::<Lines<WaitingTask, Answer>>(),
             size_of::<RareCounts>(),
             size_of::<Slot<Task, Record>>(),
         ];

@@ -6,7 +6,7 @@ use crate::engine::lifecycle::shutdown::{shutdown, WaitsFor};
 use crate::engine::shared::Core;
 use crate::engine::submit::call::do_with;
 use crate::engine::submit::erase::submit;
-use crate::engine::submit::request::Extras;
+use crate::engine::submit::request::SubmitterOptions;
 use crate::error::DeadlineError;
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::NOTIFIED;
@@ -26,7 +26,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    do_with(core, None, &Extras::NONE, f, Duration::MAX)
+    do_with(core, None, &SubmitterOptions::NONE, f, Duration::MAX)
 }
 
 fn until(is_reached: impl Fn() -> bool) {

@@ -89,7 +89,7 @@ impl Call {
             backoff.wait();
         }
         loop {
-            if decision.0.leave(self.task_id, left_at) {
+            if decision.0.abandon(self.task_id, left_at) {
                 return None;
             }
             if self.node.is_done() {

@@ -33,7 +33,7 @@ impl<T: Send + 'static> Promise<T> {
         decision.0.start(TASK_ID);
         if self.0.node().tell_slot(0) {
             assert!(
-                decision.0.leave(TASK_ID, 0),
+                decision.0.abandon(TASK_ID, 0),
                 "no other thread was told the slot"
             );
         }
@@ -71,7 +71,7 @@ impl<T: Send + 'static> Promised<T> {
     pub fn cancel(&self, decision: &Decision) {
         if self.0.node().cancel().is_some() {
             // `leave` fails if the task has ended. There is nothing to cancel then.
-            let _ = decision.0.leave(TASK_ID, 0);
+            let _ = decision.0.abandon(TASK_ID, 0);
         }
     }
 

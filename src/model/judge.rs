@@ -114,7 +114,7 @@ impl Starts {
         if starting > self.starting.replace(starting) {
             let call = CALLS.with_borrow(|calls| calls.get(&(me(), core.env.id)).copied());
             let none_idle = self.none_idle.get();
-            let slots: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
+            let slots: Vec<_> = core.slots.iter().map(|slot| slot.load()).collect();
             assert!(
                 call.is_none_or(|call| none_idle >= call.began),
                 "a thread is started, but since the call began there was always an idle worker: {slots:?}"
@@ -137,20 +137,20 @@ fn is_any_idle(core: &Core) -> bool {
     let is_listed =
         |slot| (0..listed).any(|n| core.ready.entry(head.wrapping_add(n)) == Some(slot));
     (core.slots.iter().enumerate()).any(|(index, slot)| {
-        let word = slot.see();
+        let word = slot.load();
         word.is_idle() && (word.is_benched() || is_listed(index))
     })
 }
 
 fn count(core: &Core, is_one: impl Fn(Word) -> bool) -> u64 {
-    core.slots.iter().filter(|slot| is_one(slot.see())).count() as u64
+    core.slots.iter().filter(|slot| is_one(slot.load())).count() as u64
 }
 
 /// Asserts what submissions rely on. There are never more permits taken than the pool has. Each task
 /// in the queue or offered to a worker has a permit, so the queue has a cell for each of them. The count
 /// of benched workers includes each worker on the bench.
 fn assert_bounded(core: &Core) {
-    let taken = core.gate.see().taken();
+    let taken = core.gate.load().taken();
     let permits = core.max_workers() + core.queue_capacity;
     let offered = count(core, |word| word.state() == State::Offered);
     let (queued, benched) = (core.queue.len(), core.host.benched.load(Ordering::SeqCst));
@@ -160,13 +160,16 @@ fn assert_bounded(core: &Core) {
     assert!(
         is_sound,
         "{taken} of {permits} permits, {queued} queued, {benched} benched: {:?}",
-        core.slots.iter().map(|slot| slot.see()).collect::<Vec<_>>()
+        core.slots
+            .iter()
+            .map(|slot| slot.load())
+            .collect::<Vec<_>>()
     );
 }
 
 /// Notes for each call on this pool whether others wait in line.
 fn note_line(core: &Core) {
-    let is_line_there = core.gate.see().is_waited_for();
+    let is_line_there = core.gate.load().is_waited_for();
     let waiting = core.host.line.waiting();
     CALLS.with_borrow_mut(|calls| {
         for ((_, pool), seen) in calls.iter_mut() {
@@ -191,7 +194,7 @@ pub fn permits_of_dead_cells(pool: &Pool) -> u64 {
 #[must_use]
 pub fn permits_of_group(group: &Group) -> usize {
     let gate = group.members().gate().expect("the group has a limit");
-    gate.see().taken() as usize
+    gate.load().taken() as usize
 }
 
 /// Returns `true` if the pool is quiet: it is open, every worker sleeps, no worker has ended so far
@@ -202,7 +205,7 @@ pub fn is_quiet(pool: &Pool) -> bool {
     let quiet = peek(|| {
         let core = pool.core();
         let rests = |state| state == State::Free || state == State::Idle;
-        let words: Vec<_> = core.slots.iter().map(|slot| slot.see()).collect();
+        let words: Vec<_> = core.slots.iter().map(|slot| slot.load()).collect();
         let registry = crate::sync::lock(&core.host.registry);
         let spawned = core.host.headcount.spawned.load(Ordering::SeqCst);
         let is_settled =
@@ -211,7 +214,7 @@ pub fn is_quiet(pool: &Pool) -> bool {
             && (words.iter()).all(|w| rests(w.state()) && w.is_idle() == w.is_parked());
         if quiet {
             assert_eq!(core.in_flight.figures(), [0, 0], "{words:?}");
-            let gate = core.gate.see();
+            let gate = core.gate.load();
             assert!(gate.taken() == 0 && !gate.is_waited_for(), "{gate:?}");
             let (head, listed) = core.ready.held();
             let mut entries: Vec<_> = (0..listed)

@@ -39,7 +39,7 @@ impl Gate {
 
     /// Returns how many permits are taken.
     pub fn taken(&self) -> u64 {
-        self.0.see().taken()
+        self.0.load().taken()
     }
 
     /// Changes the bound. Returns how many permits came free.
@@ -207,7 +207,7 @@ impl Line {
     }
 
     fn is_over(&self, is_member: bool) -> bool {
-        self.pool.see().is_closed() || is_member && self.cancelled.load(Ordering::SeqCst)
+        self.pool.load().is_closed() || is_member && self.cancelled.load(Ordering::SeqCst)
     }
 
     /// Joins the pool's line as a thread, and passes a permit. Returns `None` if the pool is closed.
@@ -280,7 +280,7 @@ impl Line {
 
     /// Leaves the line, as the owner of an entry does. Gives the entry's permit of the group back.
     pub fn leave(&self, ticket: u64) -> Left {
-        match self.lines.leave(ticket, &self.pool) {
+        match self.lines.remove(ticket, &self.pool) {
             line::Left::Answered(answer) => Left::Answered(answer),
             line::Left::Taken => Left::Taken,
             line::Left::Unanswered(_, entry, _) => {

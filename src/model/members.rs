@@ -81,7 +81,7 @@ impl Member {
             let gate = self.pending.members().gate();
             let _ = gate.expect("it has permits").give(permit);
         }
-        self.pending.leave();
+        self.pending.exit();
     }
 
     /// Counts the task as completed.

@@ -7,7 +7,7 @@ use crate::parts::ring;
 pub struct Ring(ring::Ring);
 
 impl Ring {
-    /// Returns a ring with room for `capacity` indices. It holds `0..filled`.
+    /// Returns a ring with space for `capacity` indices. It holds `0..filled`.
     pub fn new(capacity: usize, filled: usize) -> Self {
         Self(ring::Ring::new(capacity, filled))
     }

@@ -230,18 +230,18 @@ impl Slot {
 
     /// Returns `true` if the worker is idle.
     pub fn is_idle(&self) -> bool {
-        self.slot.see().is_idle()
+        self.slot.load().is_idle()
     }
 
     /// Returns `true` if the worker has a task, or if another thread holds the slot.
     pub fn is_busy(&self) -> bool {
-        let word = self.slot.see();
+        let word = self.slot.load();
         matches!(word.state(), State::Held | State::Offered | State::Busy)
     }
 
     /// Returns `true` if the slot has no worker.
     pub fn is_free(&self) -> bool {
-        self.slot.see().state() == State::Free
+        self.slot.load().state() == State::Free
     }
 
     /// Returns `true` if a submission can find the worker, because the worker has an entry in the
@@ -250,6 +250,6 @@ impl Slot {
     pub fn can_be_found(&self) -> bool {
         // Relaxed: a mark.
         let was_swept = self.was_swept.load(std::sync::atomic::Ordering::Relaxed);
-        !self.ready.is_empty() || was_swept && self.slot.see().is_benched()
+        !self.ready.is_empty() || was_swept && self.slot.load().is_benched()
     }
 }

@@ -2,7 +2,7 @@
 //! pass by a call.
 
 use crate::engine::submit::call;
-use crate::engine::submit::request::Extras;
+use crate::engine::submit::request::SubmitterOptions;
 use crate::error::DeadlineError;
 use crate::parts::deadline;
 use crate::pool::Pool;
@@ -46,7 +46,7 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    call::do_until(pool.core(), None, &Extras::NONE, f, &deadline.0)
+    call::do_until(pool.core(), None, &SubmitterOptions::NONE, f, &deadline.0)
 }
 
 /// Calls [`Pool::do_with_deadline`] with a deadline of the model, for a task with a label. The
@@ -59,9 +59,9 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let extras = Extras {
+    let extras = SubmitterOptions {
         label: Some("label"),
-        ..Extras::NONE
+        ..SubmitterOptions::NONE
     };
     call::do_until(pool.core(), None, &extras, f, &deadline.0)
 }

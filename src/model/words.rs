@@ -30,6 +30,6 @@ impl Counts {
 
     /// Returns `true` if a worker looks at the queue, or has been told to.
     pub fn is_any_searching(&self) -> bool {
-        self.0.see().is_any_searching()
+        self.0.load().is_any_searching()
     }
 }

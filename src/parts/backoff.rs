@@ -115,7 +115,7 @@ pub(crate) struct AdaptiveSpin {
     /// `true` if the next spin is a long one.
     long: Cell<bool>,
     /// Decides after which short sleeps the next spin is a long one.
-    rarely: Rarely,
+    rarely: Throttle,
     /// The number of spins in a row that have found nothing.
     misses: Cell<u32>,
 }
@@ -125,7 +125,7 @@ pub(crate) struct AdaptiveSpin {
 /// occasion passes without a try, then 2, then 4, up to 1,024 between two tries. After many waits
 /// in a row without an occasion, this begins anew.
 #[derive(Debug, Default)]
-pub(crate) struct Rarely {
+pub(crate) struct Throttle {
     /// The number of occasions to let pass before the remedy is tried again.
     passes: Cell<u32>,
     /// The value that `passes` was last set to. Its next value is twice as large.
@@ -134,7 +134,7 @@ pub(crate) struct Rarely {
     enough: Cell<u32>,
 }
 
-impl Rarely {
+impl Throttle {
     const LONGEST_PAUSE: u32 = 1 << 10;
     const MANY: u32 = 1 << 10;
 
@@ -148,7 +148,7 @@ impl Rarely {
 
     /// Counts an occasion on which the remedy could be tried. Returns `true` if the remedy should
     /// be tried on this occasion.
-    pub(crate) fn is_time(&self) -> bool {
+    pub(crate) fn try_now(&self) -> bool {
         self.enough.set(0);
         if let Some(left) = self.passes.get().checked_sub(1) {
             self.passes.set(left);
@@ -259,7 +259,7 @@ impl AdaptiveSpin {
     pub(crate) fn slept(&self, took: Duration) {
         if took >= Self::SHORT {
             self.rarely.enough.set(0);
-        } else if self.rarely.is_time() {
+        } else if self.rarely.try_now() {
             self.long.set(true);
         }
     }

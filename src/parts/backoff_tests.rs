@@ -127,14 +127,14 @@ fn long_spins_in_vain_get_rare_and_come_back() {
     };
     let gaps: Vec<_> = (0..13).map(|_| until_long(&adaptive)).collect();
     assert_eq!(gaps[..5], [1, 2, 3, 5, 9]);
-    assert_eq!(gaps[11..], [1 + Rarely::LONGEST_PAUSE; 2]);
+    assert_eq!(gaps[11..], [1 + Throttle::LONGEST_PAUSE; 2]);
     // Plain spins find something, but not often enough in a row for the pauses to get short again.
     let enough = |times| (0..times).for_each(|_| adaptive.met(Step::Spun));
-    enough(Rarely::MANY - 1);
+    enough(Throttle::MANY - 1);
     adaptive.slept(SOON);
-    enough(Rarely::MANY - 1);
-    assert_eq!(until_long(&adaptive), Rarely::LONGEST_PAUSE);
-    enough(Rarely::MANY);
+    enough(Throttle::MANY - 1);
+    assert_eq!(until_long(&adaptive), Throttle::LONGEST_PAUSE);
+    enough(Throttle::MANY);
     assert_eq!([until_long(&adaptive), until_long(&adaptive)], [1, 2]);
 }
 

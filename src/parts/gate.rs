@@ -174,7 +174,7 @@ impl Gate {
     }
 
     #[inline]
-    pub(crate) fn see(&self) -> Seen {
+    pub(crate) fn load(&self) -> Seen {
         // ORDERING: S1, S3: read after this thread has joined the line, or before it ends.
         Seen(self.word.load(Ordering::SeqCst))
     }
@@ -188,13 +188,13 @@ impl Gate {
 
     /// Returns how many permits are free.
     pub(crate) fn free(&self) -> u64 {
-        self.bound().saturating_sub(self.see().taken())
+        self.bound().saturating_sub(self.load().taken())
     }
 
     /// Takes a permit, unless none is free or one of `flags` is set. Returns the word that decided.
     #[inline(always)]
     fn take_unless(&self, flags: u64) -> Result<(Permit, Seen), Seen> {
-        let mut word = self.see().0;
+        let mut word = self.load().0;
         loop {
             if word & flags != 0 || word / ONE >= self.bound() {
                 return Err(Seen(word));
@@ -248,7 +248,7 @@ impl Gate {
         let bound = bound as u64;
         // ORDERING: S1: raised before this thread reads `WAITING`.
         let before = self.bound.swap(bound, Ordering::SeqCst);
-        (bound.saturating_sub(before), self.see())
+        (bound.saturating_sub(before), self.load())
     }
 
     /// Closes the gate. No permit can be taken from now on.
@@ -289,7 +289,7 @@ impl Gate {
     /// Asserts that no permit is taken and no submission waits. Models call it after every thread
     /// has ended.
     pub(crate) fn assert_at_rest(&self) {
-        let seen = self.see();
+        let seen = self.load();
         assert_eq!(seen.taken(), 0, "permits are taken");
         assert!(!seen.is_waited_for(), "a submission waits");
     }
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn a_flag_turns_submissions_away() {
         let gate = Gate::new_asleep(1);
-        assert!(gate.see().is_asleep());
+        assert!(gate.load().is_asleep());
         let permit = gate.take_in_line().expect("free");
         assert!(!gate.sleep(), "a permit is taken");
         gate.wake();

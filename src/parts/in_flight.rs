@@ -64,7 +64,7 @@ impl InFlight {
     }
 
     #[inline]
-    pub(crate) fn see(&self) -> Seen {
+    pub(crate) fn load(&self) -> Seen {
         // ORDERING: P1: read after this thread has pushed a task into the queue.
         Seen(self.0.load(Ordering::SeqCst))
     }
@@ -75,13 +75,13 @@ impl InFlight {
     /// Returns the counts `awake` and `notified`. The checks of shuttle's scenarios read them.
     #[cfg(lazypool_shuttle)]
     pub(crate) fn figures(&self) -> [u64; 2] {
-        let counts = self.see().0;
+        let counts = self.load().0;
         [AWAKE, NOTIFIED].map(|count| counts / count.0 & FIELD)
     }
 
     /// Asserts that every count is zero. Models call it after every thread has ended.
     pub(crate) fn assert_at_rest(&self) {
-        assert!(!self.see().is_any_searching(), "in flight");
+        assert!(!self.load().is_any_searching(), "in flight");
     }
 }
 
@@ -93,12 +93,12 @@ mod tests {
     #[test]
     fn counts_do_not_mix() {
         let counts = InFlight::default();
-        assert!(!counts.see().is_any_searching());
+        assert!(!counts.load().is_any_searching());
         for (count, awake) in [(AWAKE, true), (NOTIFIED, false)] {
             for _ in 0..cut(70_000) {
                 counts.add(count);
             }
-            let seen = counts.see();
+            let seen = counts.load();
             assert_eq!(
                 (seen.is_any_awake(), seen.is_any_searching()),
                 (awake, true)
@@ -109,8 +109,8 @@ mod tests {
         }
         counts.add(NOTIFIED);
         counts.shift(NOTIFIED, AWAKE);
-        assert!(counts.see().is_any_awake());
+        assert!(counts.load().is_any_awake());
         counts.sub(AWAKE);
-        assert!(!counts.see().is_any_searching());
+        assert!(!counts.load().is_any_searching());
     }
 }

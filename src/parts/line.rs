@@ -304,7 +304,7 @@ impl<T: Waits, A> Lines<T, A> {
     }
 
     /// Takes an entry out of its line for its owner, unless another thread has taken it.
-    pub(crate) fn leave(&self, ticket: u64, pool: &Gate) -> Left<T, A> {
+    pub(crate) fn remove(&self, ticket: u64, pool: &Gate) -> Left<T, A> {
         let mut lists = self.lock();
         if let Some(answer) = lists.take_answer(ticket) {
             return Left::Answered(answer);

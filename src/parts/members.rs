@@ -113,7 +113,7 @@ struct Rare {
 pub(crate) struct Owner(Arc<Members>);
 
 /// A task's reference to its group. It is used up in one of three ways: by [`Pending::end`], by
-/// [`Pending::has_ended`] and then [`Pending::told`], or by [`Pending::leave`].
+/// [`Pending::has_ended`] and then [`Pending::has_left`], or by [`Pending::exit`].
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Pending(NonNull<Members>);
@@ -207,7 +207,7 @@ impl Pending {
     pub(crate) fn end(self, outcome: Ended) -> Option<u64> {
         self.count(outcome);
         let line = self.give_permit();
-        self.leave();
+        self.exit();
         line
     }
 
@@ -245,14 +245,14 @@ impl Pending {
     /// Takes out a task that has ended. Called once the task's handle has the outcome. After that,
     /// a wait for the group may end.
     #[inline]
-    pub(crate) fn told(self) {
+    pub(crate) fn has_left(self) {
         self.leave_by(LEFT - ENDED);
     }
 
     /// Takes out a task that was not accepted. Does not give a permit back: a submission that was
     /// refused has done so.
     #[inline]
-    pub(crate) fn leave(self) {
+    pub(crate) fn exit(self) {
         self.leave_by(LEFT);
     }
 

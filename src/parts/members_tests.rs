@@ -15,7 +15,7 @@ fn a_wait_ends_once_nothing_is_pending() {
     let (first, second) = (members.enter(), members.enter());
     first.end(Ended::Completed);
     assert_eq!((members.pending(), waits(&members)), (1, false));
-    second.leave();
+    second.exit();
     assert_eq!((members.pending(), waits(&members)), (0, true));
     assert_eq!(members.ended(Ended::Completed), 1, "one was refused");
 }
@@ -40,7 +40,7 @@ fn a_wait_ends_although_the_next_task_enters_at_once() {
             drop(rare);
             assert!(waiter.join().unwrap());
         });
-        task.leave();
+        task.exit();
     }
 }
 

@@ -14,4 +14,4 @@ pub(crate) mod members;
 pub(crate) mod queue;
 pub(crate) mod ring;
 pub(crate) mod slot;
-pub(crate) mod stretch;
+pub(crate) mod yield_timer;

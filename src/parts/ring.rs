@@ -70,7 +70,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Creates a ring with room for `capacity` indices, rounded up to a power of two. It holds the
+    /// Creates a ring with space for `capacity` indices, rounded up to a power of two. It holds the
     /// indices `0..filled`.
     pub(crate) fn new(capacity: usize, filled: usize) -> Self {
         Self::starting_at(0, capacity, filled)

@@ -63,7 +63,7 @@ fn rounds_up_and_starts_filled() {
 }
 
 /// Checks that indices which many threads take and put back are neither lost nor duplicated, and
-/// that a push into a ring with room never fails.
+/// that a push into a ring with space never fails.
 #[test]
 fn circulates_without_loss() {
     const THREADS: usize = 4;
@@ -76,7 +76,7 @@ fn circulates_without_loss() {
                     if let Some(i) = ring.pop() {
                         assert_eq!(held[i].fetch_add(1, Ordering::SeqCst), 0);
                         held[i].fetch_sub(1, Ordering::SeqCst);
-                        ring.try_push(i).expect("room for every index");
+                        ring.try_push(i).expect("space for every index");
                     }
                 }
             });

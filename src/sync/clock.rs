@@ -6,12 +6,12 @@ mod imp {
 
     /// Converts an instant of the crate to the type that users see.
     #[inline(always)]
-    pub(crate) fn told(at: Instant) -> Instant {
+    pub(crate) fn to_std(at: Instant) -> Instant {
         at
     }
 
     /// Converts an instant that a user gave to the type that the crate uses.
-    pub(crate) fn given(at: Instant) -> Instant {
+    pub(crate) fn from_std(at: Instant) -> Instant {
         at
     }
 }
@@ -49,13 +49,13 @@ mod imp {
         }
     }
 
-    pub(crate) fn told(_: Instant) -> std::time::Instant {
+    pub(crate) fn to_std(_: Instant) -> std::time::Instant {
         unreachable!("only a task has a deadline to tell, and none runs on a worker")
     }
 
-    pub(crate) fn given(_: std::time::Instant) -> Instant {
+    pub(crate) fn from_std(_: std::time::Instant) -> Instant {
         unreachable!("no caller can have an instant")
     }
 }
 
-pub(crate) use imp::{given, told, Instant};
+pub(crate) use imp::{from_std, to_std, Instant};

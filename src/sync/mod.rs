@@ -21,7 +21,7 @@ mod imp;
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 pub(crate) mod thread;
 
-pub(crate) use clock::{given, told, Instant};
+pub(crate) use clock::{from_std, to_std, Instant};
 pub(crate) use imp::*;
 pub(crate) use lock::{assert_no_lock, lock, try_lock, wait, Guard};
 
@@ -40,7 +40,7 @@ pub(crate) type PlainU64 = Option<
 /// Runs `f`. Meanwhile other threads may access this thread's stack. An unwind would free that
 /// memory while they use it. Only a bug in this crate can unwind here, so an unwind aborts the
 /// process. In models, an unwind is a failure of the model.
-pub(crate) fn exposed<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn abort_on_unwind<R>(f: impl FnOnce() -> R) -> R {
     struct Exposed;
     impl Drop for Exposed {
         fn drop(&mut self) {

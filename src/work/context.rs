@@ -5,9 +5,10 @@
 
 use crate::error::TaskPanic;
 use crate::parts::completion::WaitNode;
-use crate::parts::stretch::Stretch;
+use crate::parts::yield_timer::YieldTimer;
 use crate::sync::{
-    assert_no_lock, catch_unwind, exposed, fork, now, thread, thread_local, Instant, Ordering,
+    abort_on_unwind, assert_no_lock, catch_unwind, fork, now, thread, thread_local, Instant,
+    Ordering,
 };
 use crate::work::env::{Around, Env, NEVER};
 use crate::work::job::TaskEnd;
@@ -42,7 +43,7 @@ pub(crate) struct Ctx<'a> {
     pub(crate) task_id: Cell<u64>,
     /// Set if the pool tracks ages. The worker then notes the start of each task.
     notes_start: bool,
-    pub(crate) stretch: Stretch,
+    pub(crate) yield_timer: YieldTimer,
     /// The time at which the running task, or the one about to run, was submitted.
     pub(crate) submitted: Cell<Moment>,
 }
@@ -80,7 +81,7 @@ impl<'a> Ctx<'a> {
             label: Cell::new(None),
             task_id: Cell::new(0),
             notes_start: env.tracks_ages(),
-            stretch: Stretch::new(),
+            yield_timer: YieldTimer::new(),
             submitted: Cell::default(),
         }
     }
@@ -89,7 +90,7 @@ impl<'a> Ctx<'a> {
     pub(crate) fn during(&self, f: impl FnOnce()) {
         CURRENT.with(|c| c.set(std::ptr::from_ref(self).cast()));
         // Destructors that ran after an unwind would find a context that is gone.
-        exposed(f);
+        abort_on_unwind(f);
         CURRENT.with(|c| c.set(std::ptr::null()));
     }
 
@@ -249,9 +250,9 @@ impl<'a> Ctx<'a> {
     #[cold]
     fn yield_if_due(&self) {
         let before = now();
-        if self.stretch.is_over(before) {
+        if self.yield_timer.is_due(before) {
             thread::yield_now();
-            self.stretch
+            self.yield_timer
                 .has_yielded(now().saturating_duration_since(before));
         }
     }
@@ -263,7 +264,7 @@ impl<'a> Ctx<'a> {
         if self.notes_start || self.owes() {
             self.prepare();
         }
-        if self.stretch.is_time_to_look() {
+        if self.yield_timer.should_read_clock() {
             self.yield_if_due();
         }
         self.assert_not_counted();

@@ -10,7 +10,7 @@ use crate::parts::completion::Answered;
 use crate::parts::members::{Ended, Pending};
 use crate::work::context::Ctx;
 use crate::work::observe::Moment;
-use crate::work::options::{Options, Stored, Times};
+use crate::work::options::{Options, StoredOptions, TaskTimes};
 use crate::work::owed::Owed;
 use crate::work::panics::{drop_contained, has_panicked};
 use std::any::Any;
@@ -89,7 +89,7 @@ impl Release {
             }
         }
         if let Some(pending) = self.group {
-            pending.told();
+            pending.has_left();
         }
         if let Some(captured) = self.captured {
             owed.calls().drop_captured(captured);
@@ -111,7 +111,7 @@ pub(crate) unsafe trait Job: Sized {
     /// exception: a scope's task drops its closure.
     fn discard(self, why: NeverRan) -> Release;
     /// Returns the options that the job has beside those that the task stores with it.
-    fn own_options(&self) -> Option<&impl Stored> {
+    fn own_options(&self) -> Option<&impl StoredOptions> {
         None::<&()>
     }
     /// `true` for a scope's task, which no shutdown discards.
@@ -130,7 +130,7 @@ struct Contents<S, J> {
     job: J,
 }
 
-impl<S: Stored, J: Job> Contents<S, J> {
+impl<S: StoredOptions, J: Job> Contents<S, J> {
     #[inline]
     fn options(&self) -> Options<'_> {
         let mut options = Options::default();
@@ -167,7 +167,7 @@ impl<S: Stored, J: Job> Contents<S, J> {
         // The task leaves its group only after its waiter has the outcome, because this step may
         // wait for another thread that holds the group's lock.
         match pending {
-            Some(pending) if J::OFFERED => pending.told(),
+            Some(pending) if J::OFFERED => pending.has_left(),
             Some(pending) => pass_in(ctx, pending.end(outcome)),
             None => {}
         }
@@ -280,7 +280,7 @@ pub(crate) struct Table {
     pub(crate) offered: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
-    times: unsafe fn(&Bytes) -> Option<Times>,
+    times: unsafe fn(&Bytes) -> Option<TaskTimes>,
     /// # Safety
     /// As for `times`. The call consumes the job, so the bytes must not be used again.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
@@ -305,7 +305,7 @@ unsafe impl Send for Task {}
 impl Task {
     /// Makes a task of a job, its options and the time of its submission. Their types are erased.
     #[inline]
-    pub(crate) fn new<S: Stored, J: Job>(submitted: Moment, stored: S, job: J) -> Self {
+    pub(crate) fn new<S: StoredOptions, J: Job>(submitted: Moment, stored: S, job: J) -> Self {
         let contents = Contents {
             submitted,
             stored,
@@ -323,7 +323,7 @@ impl Task {
     /// # Safety
     /// The task was made from these types.
     #[inline]
-    pub(crate) unsafe fn into_parts<S: Stored, J: Job>(self) -> (S, J) {
+    pub(crate) unsafe fn into_parts<S: StoredOptions, J: Job>(self) -> (S, J) {
         // SAFETY: by this function's contract, the task was made from these types. Its bytes are
         // not used again, because a task has no `Drop`.
         let contents = unsafe { Contents::<S, J>::take(&self.bytes) };
@@ -331,7 +331,7 @@ impl Task {
     }
 
     /// Returns the times within which the task must start and end, if it has any.
-    pub(crate) fn times(&self) -> Option<Times> {
+    pub(crate) fn times(&self) -> Option<TaskTimes> {
         // SAFETY: a `Task` holds a live job until it is consumed.
         unsafe { (self.table.times)(&self.bytes) }
     }

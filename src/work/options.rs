@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Options<'a> {
     pub(crate) label: Option<&'static str>,
-    pub(crate) times: Option<Times>,
+    pub(crate) times: Option<TaskTimes>,
     pub(crate) group: Option<&'a Members>,
 }
 
@@ -23,7 +23,7 @@ impl Options<'_> {
 }
 
 /// The form in which a task stores its options: none, one of them, or a pair of such forms.
-pub(crate) trait Stored: Send + Sized + 'static {
+pub(crate) trait StoredOptions: Send + Sized + 'static {
     /// Adds the stored options to `options`.
     fn add_options<'a>(&'a self, _options: &mut Options<'a>) {}
 
@@ -31,27 +31,27 @@ pub(crate) trait Stored: Send + Sized + 'static {
     fn copy_pending(&self, _pending: &mut Option<Pending>) {}
 }
 
-impl Stored for () {}
+impl StoredOptions for () {}
 
-impl Stored for &'static str {
+impl StoredOptions for &'static str {
     fn add_options(&self, options: &mut Options<'_>) {
         options.label = Some(self);
     }
 }
 
-impl Stored for Option<&'static str> {
+impl StoredOptions for Option<&'static str> {
     fn add_options(&self, options: &mut Options<'_>) {
         options.label = *self;
     }
 }
 
-impl Stored for Option<Times> {
+impl StoredOptions for Option<TaskTimes> {
     fn add_options(&self, options: &mut Options<'_>) {
         options.times = *self;
     }
 }
 
-impl Stored for Option<Pending> {
+impl StoredOptions for Option<Pending> {
     fn add_options<'a>(&'a self, options: &mut Options<'a>) {
         options.group = self.as_ref().map(Pending::members);
     }
@@ -63,7 +63,7 @@ impl Stored for Option<Pending> {
     }
 }
 
-impl<A: Stored, B: Stored> Stored for (A, B) {
+impl<A: StoredOptions, B: StoredOptions> StoredOptions for (A, B) {
     fn add_options<'a>(&'a self, options: &mut Options<'a>) {
         self.0.add_options(options);
         self.1.add_options(options);
@@ -77,17 +77,17 @@ impl<A: Stored, B: Stored> Stored for (A, B) {
 
 /// The times within which a task must start and end, in nanoseconds. [`NEVER`] stands for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Times {
+pub(crate) struct TaskTimes {
     /// The last moment at which the task may start, as returned by [`Env::nanos`].
     start_by: u64,
     /// The task's own deadline, as returned by [`Env::nanos`], which never returns zero. So an
-    /// `Option<Times>` takes no more space than a `Times`.
+    /// `Option<TaskTimes>` takes no more space than a `TaskTimes`.
     due: NonZero<u64>,
     /// The time that the task may take from its start.
     run_limit: u64,
 }
 
-impl Times {
+impl TaskTimes {
     /// Returns the times of a task. The task must start while at least `min_remaining` is left
     /// until the deadline `before`. It must end by the deadline `due` and within `run_limit`.
     /// Returns `None` if there is neither a deadline `before` nor a `run_limit`.
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn a_window_ends_before_the_deadline_by_what_must_be_left() {
         let of = |due, least| {
-            let times = Times::new(due, Duration::from_nanos(least), due, Duration::MAX);
+            let times = TaskTimes::new(due, Duration::from_nanos(least), due, Duration::MAX);
             times.expect("a deadline").start_by
         };
         assert_eq!(of(100, 0), 99, "at the deadline it is too late");
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(of(100, 30), 70);
         assert_eq!(of(100, 100), 0, "never");
         assert_eq!(of(100, 101), 0);
-        let longest = Times::new(NEVER - 1, Duration::MAX, NEVER, Duration::MAX);
+        let longest = TaskTimes::new(NEVER - 1, Duration::MAX, NEVER, Duration::MAX);
         assert_eq!(longest.expect("a deadline").start_by, 0);
     }
 
@@ -151,7 +151,7 @@ mod tests {
         let env = Env::new(String::new(), Hooks::default(), false);
         let due = env.nanos_now() + 60 * SECOND;
         let start = |least| {
-            let times = Times::new(due, Duration::from_secs(least), due, Duration::MAX);
+            let times = TaskTimes::new(due, Duration::from_secs(least), due, Duration::MAX);
             times.expect("a deadline").start(&env)
         };
         assert_eq!((start(0), start(61)), (Some(due), None));
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn the_earlier_of_deadline_and_run_limit_counts() {
         let env = Env::new(String::new(), Hooks::default(), false);
-        let new = |due, limit| Times::new(due, Duration::ZERO, due, limit);
+        let new = |due, limit| TaskTimes::new(due, Duration::ZERO, due, limit);
         let start = |due, limit| new(due, limit).expect("a limit").start(&env);
         let (second, now) = (Duration::from_secs(1), env.nanos_now());
         for due in [start(NEVER, second), start(now + 60 * SECOND, second)] {

@@ -12,7 +12,7 @@
 //! So the stack does not grow with the number of calls. Each pool has its own frame, because a drop
 //! may wait for another pool, which may need its own drops for that.
 
-use crate::sync::{exposed, thread_local};
+use crate::sync::{abort_on_unwind, thread_local};
 use crate::work::env::Env;
 use crate::work::observe;
 use crate::work::owed::Calls;
@@ -100,7 +100,7 @@ pub(crate) fn call(env: &Env, mut calls: Calls) {
     INNERMOST.with(|it| it.set(Some(NonNull::from(&own))));
     // Panics of user code are contained, so nothing unwinds. So the frame is always taken off the
     // list before it is dropped.
-    exposed(|| {
+    abort_on_unwind(|| {
         own.wake_all(env);
         while !env.is_forked() && own.step(env) {}
     });

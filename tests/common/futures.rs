@@ -32,11 +32,11 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Awaits the room for a task, and then its value.
+/// Awaits the space for a task, and then its value.
 #[track_caller]
 pub fn value_of<F, R>(served: impl Future<Output = Result<Handle<R>, Refused<F>>>) -> R {
     let handle = block_on(served).map_err(Refused::without_closure);
-    block_on(handle.expect("room")).expect("a value")
+    block_on(handle.expect("space")).expect("a value")
 }
 
 /// Returns the outcome of a handle. By `turn`, joins the handle, polls it as a future, or joins it

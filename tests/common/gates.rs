@@ -20,7 +20,7 @@ pub fn builder(max: usize, queue: usize) -> Builder {
         .idle_timeout(Duration::MAX)
 }
 
-/// Submits as many tasks as the pool has room for. Each task waits at the gate.
+/// Submits as many tasks as the pool has space for. Each task waits at the gate.
 #[track_caller]
 pub fn burst(pool: &Pool, gate: &Gate) {
     for _ in 0..pool.max_workers() + pool.queue_capacity() {
@@ -72,7 +72,7 @@ pub fn until_unsent(queue: usize) -> (Arc<Pool>, mpsc::Sender<()>) {
     (pool, stop)
 }
 
-/// Waits until `n` submissions wait for room.
+/// Waits until `n` submissions wait for space.
 #[track_caller]
 pub fn wait_in_line(pool: &Pool, n: usize) {
     wait_until("submissions to wait", || pool.stats().waiting == n);

@@ -117,14 +117,16 @@ pub fn must_serve_in(group: &Group, task: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Serves a task for which there must be room, and returns its handle.
+/// Serves a task for which there must be space, and returns its handle.
 #[track_caller]
 pub fn must_await<F, R>(on: Awaitable<'_>, f: F) -> Handle<R>
 where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    on.serve(f).map_err(Refused::without_closure).expect("room")
+    on.serve(f)
+        .map_err(Refused::without_closure)
+        .expect("space")
 }
 
 /// Serves a task that waits at the gate and then calls `f`. Waits until it is there.

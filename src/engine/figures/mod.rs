@@ -2,4 +2,4 @@
 
 pub(crate) mod ages;
 pub(crate) mod counts;
-mod ledger;
+mod snapshot;

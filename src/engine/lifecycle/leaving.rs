@@ -21,7 +21,7 @@ impl Worker<'_, Shared> {
         let core = self.core;
         core.env.is_closed()
             && core.queue.is_empty()
-            && (registry.live > registry.retiring + 1 || core.gate.see().taken() == 0)
+            && (registry.live > registry.retiring + 1 || core.gate.load().taken() == 0)
     }
 
     /// Begins this worker's end if it is surplus, or if the pool is closed and does not need it.
@@ -52,7 +52,7 @@ impl Worker<'_, Shared> {
             self.stay(registry);
             return Some(Next::Search);
         }
-        (!self.leave(registry)).then_some(Next::Search)
+        (!self.vacate(registry)).then_some(Next::Search)
     }
 
     /// Returns `true` if this worker must not end. This is so if it is not surplus, and a task is
@@ -73,7 +73,7 @@ impl Worker<'_, Shared> {
 
     /// Takes the worker's last steps on the slot. The last worker stays (`false`) if a permit is taken,
     /// because the task that has it may need a worker.
-    fn leave(&self, mut registry: Guard<'_, Registry>) -> bool {
+    fn vacate(&self, mut registry: Guard<'_, Registry>) -> bool {
         let core = self.core;
         if registry.live == 1 && !core.gate.sleep() {
             self.stay(registry);
@@ -134,7 +134,7 @@ impl Worker<'_, Shared> {
             let own = registry.stopping.iter().position(|it| *it == self.ctx.slot);
             registry
                 .stopping
-                .swap_remove(own.expect("noted in `leave`"));
+                .swap_remove(own.expect("noted in `vacate`"));
             core.host.changed.notify_all();
         }
     }

@@ -122,7 +122,7 @@ impl Core {
         // for their new entry. If the earlier entries were checked before the ring is popped, a
         // worker could get two entries, and would end too early by the older time.
         registry.bench.retain(|(slot, _)| match earlier.next() {
-            Some(_) => self.slots[*slot].see().is_benched(),
+            Some(_) => self.slots[*slot].load().is_benched(),
             None => self.slots[*slot].bench(),
         });
         let next = self.retire_due(registry, now);

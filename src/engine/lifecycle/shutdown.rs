@@ -33,7 +33,7 @@ pub(crate) enum WaitsFor {
     /// Waits for all accepted tasks.
     All,
     /// Waits for all accepted tasks except abandoned tasks, whose outcomes no thread waits for.
-    Wanted,
+    NotAbandoned,
 }
 
 /// Begins a shutdown and waits for its end. Does not wait if this thread is a worker of the pool,
@@ -99,7 +99,7 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
     let (mut has_failed, mut backoff) = (false, Backoff::default());
     // A submission that has taken a permit and has no worker yet is about to start one.
     while registry.live + registry.starting + registry.stopping.len() > 0
-        || core.gate.see().taken() > 0
+        || core.gate.load().taken() > 0
     {
         if deadline.has_passed() {
             let stragglers = core.stragglers(&registry);
@@ -113,7 +113,7 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
             registry = lock(&core.host.registry);
             continue;
         }
-        let is_drop = waits_for == WaitsFor::Wanted;
+        let is_drop = waits_for == WaitsFor::NotAbandoned;
         if is_drop && registry.live > 0 && core.runs_only_abandoned_tasks(&registry) {
             // In these cases no worker can be started, or none is needed.
             if has_failed || registry.live >= registry.limit || core.queue.is_empty() {
@@ -187,7 +187,7 @@ impl Core {
         slots
             .filter(|(_, worker)| worker.is_some())
             .map(|(slot, _)| {
-                let tally = slot.record.tally(|| slot.see().generation());
+                let tally = slot.record.tally(|| slot.load().generation());
                 let is_abandoned = slot.record.is_abandoned(now);
                 (is_abandoned && tally.is_running()).then_some(tally)
             })

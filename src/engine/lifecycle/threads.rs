@@ -41,7 +41,7 @@ impl Core {
         let mut backoff = Backoff::default();
         let is_idle = |slot: &usize| {
             let it = &self.slots[*slot];
-            it.record.tasks_before().is_none() || it.see().is_idle()
+            it.record.tasks_before().is_none() || it.load().is_idle()
         };
         while !(0..self.used_slots().len()).all(|slot| is_idle(&slot)) {
             backoff.wait();

@@ -5,14 +5,14 @@ use crate::core::call::{call, Entrance};
 use crate::core::submission::{Location, Submission, SubmitError};
 use crate::engine::shared::{Core, Shared};
 use crate::engine::submit::erase::accept;
-use crate::engine::submit::request::{Extras, SubmitOptions};
+use crate::engine::submit::request::{SubmitOptions, SubmitterOptions};
 use crate::error::{DeadlineError, Unrun};
 use crate::parts::deadline::{Deadline, Until};
 use crate::parts::members::{Ended, Members, Owner, Pending};
 use crate::sync::Arc;
 use crate::work::env::NEVER;
 use crate::work::job::Task;
-use crate::work::options::{Options, Stored, Times};
+use crate::work::options::{Options, StoredOptions, TaskTimes};
 use crate::work::owed::Owed;
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// The options of a call's task.
 struct CallOptions {
     label: Option<&'static str>,
-    times: Option<Times>,
+    times: Option<TaskTimes>,
     /// The task's group. The caller borrows it for as long as these options exist.
     members: Option<NonNull<Arc<Members>>>,
 }
@@ -28,7 +28,7 @@ struct CallOptions {
 // SAFETY: an `Arc<Members>` may be shared by threads.
 unsafe impl Send for CallOptions {}
 
-impl Stored for CallOptions {
+impl StoredOptions for CallOptions {
     #[inline]
     fn add_options<'a>(&'a self, options: &mut Options<'a>) {
         options.label = self.label;
@@ -54,7 +54,7 @@ impl Stored for CallOptions {
 /// How the task of a call enters its group and the pool.
 struct Member<'a> {
     members: Option<&'a Owner>,
-    extras: &'a Extras,
+    extras: &'a SubmitterOptions,
 }
 
 impl Entrance<Shared> for Member<'_> {
@@ -70,7 +70,7 @@ impl Entrance<Shared> for Member<'_> {
         };
         let entered = core.enter(self.members, &options)?;
         let (pending, options) = entered.add_to(self.members, options);
-        accept(core, task, &options).inspect_err(|_| pending.into_iter().for_each(Pending::leave))
+        accept(core, task, &options).inspect_err(|_| pending.into_iter().for_each(Pending::exit))
     }
 
     fn has_accepted(&self, core: &Arc<Core>, location: Location) {
@@ -93,7 +93,7 @@ impl Entrance<Shared> for Member<'_> {
 pub(crate) fn do_with<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(
     core: &Arc<Core>,
     members: Option<&Owner>,
-    extras: &Extras,
+    extras: &SubmitterOptions,
     f: F,
     limit: Duration,
 ) -> Result<R, DeadlineError<F>> {
@@ -113,7 +113,7 @@ pub(crate) fn do_with<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(
 pub(crate) fn do_until<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(
     core: &Arc<Core>,
     members: Option<&Owner>,
-    extras: &Extras,
+    extras: &SubmitterOptions,
     f: F,
     deadline: &Deadline,
 ) -> Result<R, DeadlineError<F>> {
@@ -122,7 +122,7 @@ pub(crate) fn do_until<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(
     let options = CallOptions {
         label: extras.label,
         // The caller's deadline applies, so the task gets no deadline of its own.
-        times: Times::new(before.unwrap_or(NEVER), least, NEVER, extras.run_limit),
+        times: TaskTimes::new(before.unwrap_or(NEVER), least, NEVER, extras.run_limit),
         members: members.map(|members| NonNull::from(&**members)),
     };
     call(core, options, &Member { members, extras }, f, deadline)

@@ -7,7 +7,7 @@ use crate::error::Refusal;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
 use crate::work::observe::Moment;
-use crate::work::options::Stored;
+use crate::work::options::StoredOptions;
 
 /// The place where the task was put, or the refused job with the reason. The options that were
 /// stored with a refused job are dropped.
@@ -18,7 +18,7 @@ type SubmitResult<J> = Result<Location, (J, Refusal)>;
 // that have just written the closure, so the CPU could not forward the stores to the loads, and the
 // loads would stall. Without inlining, each refusal took 4 ns longer.
 #[inline(always)]
-pub(crate) fn submit<S: Stored, J: Job>(
+pub(crate) fn submit<S: StoredOptions, J: Job>(
     core: &Core,
     stored: S,
     job: J,
@@ -32,7 +32,7 @@ pub(crate) fn submit<S: Stored, J: Job>(
         let mut pending = None;
         stored.copy_pending(&mut pending);
         if let Some(pending) = pending {
-            pending.leave();
+            pending.exit();
         }
         (job, why.into_refusal())
     })
@@ -40,7 +40,7 @@ pub(crate) fn submit<S: Stored, J: Job>(
 
 /// Submits a job with the options that a submitter, group or scope adds.
 #[inline]
-pub(crate) fn submit_with<S: Stored, J: Job>(
+pub(crate) fn submit_with<S: StoredOptions, J: Job>(
     core: &Arc<Core>,
     stored: S,
     job: J,
@@ -67,7 +67,7 @@ pub(crate) fn accept(
     Ok(location)
 }
 
-fn submit_wrapped<S: Stored, J: Job>(
+fn submit_wrapped<S: StoredOptions, J: Job>(
     core: &Arc<Core>,
     stored: S,
     job: J,

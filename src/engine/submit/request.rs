@@ -10,12 +10,12 @@ use crate::stats::WhenFull;
 use crate::sync::Arc;
 use crate::work::env::Env;
 use crate::work::job::Task;
-use crate::work::options::Times;
+use crate::work::options::TaskTimes;
 use std::cell::Cell;
 use std::time::Duration;
 
 /// An entry of the line: a task that waits for space.
-pub(crate) struct Wanted {
+pub(crate) struct WaitingTask {
     pub(crate) task: Task,
     pub(crate) members: Option<Arc<Members>>,
     /// The task's permit of its group, if the group has a limit, and the task has the permit already.
@@ -30,7 +30,7 @@ pub(crate) struct Wanted {
 /// counted.
 pub(crate) type Answer = Result<Location, (Task, Refusal)>;
 
-impl Waits for Wanted {
+impl Waits for WaitingTask {
     fn group(&self) -> u64 {
         self.members.as_ref().map_or(0, |members| members.id)
     }
@@ -44,7 +44,7 @@ impl Waits for Wanted {
 /// How a submission is made, and how long it may wait.
 pub(crate) struct SubmitOptions<'a> {
     /// The options that a submitter, group or scope adds.
-    pub(crate) extras: &'a Extras,
+    pub(crate) extras: &'a SubmitterOptions,
     /// Who waits for the task. If its deadline passes before the task is accepted, a submission with a
     /// node fails as `Expired`, and a submission without a node is refused as `Saturated`.
     pub(crate) submission: Submission<'a>,
@@ -60,7 +60,7 @@ pub(crate) struct SubmitOptions<'a> {
 /// The options that a submitter, group or scope adds to each submission. A deadline given as a
 /// duration counts from the submission.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Extras {
+pub(crate) struct SubmitterOptions {
     pub(crate) label: Option<&'static str>,
     /// The policy if there is no space. `None` stands for the pool's policy.
     pub(crate) when_full: Option<WhenFull>,
@@ -69,7 +69,7 @@ pub(crate) struct Extras {
     pub(crate) run_limit: Duration,
 }
 
-impl Extras {
+impl SubmitterOptions {
     pub(crate) const NONE: Self = Self {
         label: None,
         when_full: None,
@@ -96,10 +96,10 @@ impl Extras {
     }
 
     /// Returns the deadline of a submission that begins now, and the times of its task.
-    pub(crate) fn times(&self, env: &Env) -> (Deadline, Option<Times>) {
+    pub(crate) fn times(&self, env: &Env) -> (Deadline, Option<TaskTimes>) {
         let deadline = Deadline::new(self.until);
         let due = env.due(&deadline);
-        let times = Times::new(due, self.min_remaining, due, self.run_limit);
+        let times = TaskTimes::new(due, self.min_remaining, due, self.run_limit);
         (deadline, times)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::core::submission::{Location, NotAccepted, Submission, SubmitError};
 use crate::engine::shared::Core;
-use crate::engine::submit::request::{Extras, SubmitOptions};
+use crate::engine::submit::request::{SubmitOptions, SubmitterOptions};
 use crate::error::Refusal;
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
@@ -52,7 +52,7 @@ impl Core {
             match self.accept(task, Submission::default()) {
                 Ok(location) => return Ok(location),
                 Err(NotAccepted::NoPermit(seen))
-                    if self.must_refuse(seen, &Extras::NONE.plain()) =>
+                    if self.must_refuse(seen, &SubmitterOptions::NONE.plain()) =>
                 {
                     let why = SubmitError::Refused(Refusal::Saturated);
                     return Err(self.host.counts.refuse(why));
@@ -71,7 +71,7 @@ impl Core {
         self: &Arc<Self>,
         task: &mut Option<Task>,
     ) -> Result<Location, SubmitError> {
-        self.submit_slowly(task, &Extras::NONE.plain())
+        self.submit_slowly(task, &SubmitterOptions::NONE.plain())
     }
 
     /// Returns `true` if a submission that got no permit in an open pool must not wait for one.
@@ -181,7 +181,7 @@ impl Core {
         if options.is_cancelled() {
             return Some(Refusal::Cancelled);
         }
-        self.gate.see().is_closed().then_some(Refusal::Closed)
+        self.gate.load().is_closed().then_some(Refusal::Closed)
     }
 
     /// Spins for a moment, and returns `true` as soon as there is ample space. A few short tasks may
@@ -190,7 +190,7 @@ impl Core {
     fn spin_for_space(&self, spin: &mut BoundedSpin) -> bool {
         let ample = (self.queue_capacity as u64 / 4).clamp(1, 16);
         while spin.step() != Step::Spent {
-            let seen = self.gate.see();
+            let seen = self.gate.load();
             if seen.is_waited_for() || seen.is_closed() {
                 return false;
             }

@@ -8,7 +8,7 @@ use crate::core::host::Host;
 use crate::core::place::Accepted;
 use crate::core::submission::{Location, SubmitError};
 use crate::engine::shared::{Core, Shared};
-use crate::engine::submit::request::{Answer, SubmitOptions, Wanted};
+use crate::engine::submit::request::{Answer, SubmitOptions, WaitingTask};
 use crate::error::Refusal;
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::WakeUp;
@@ -34,7 +34,7 @@ impl Core {
     /// Passes a permit of the pool to the first submission in line, if one is free.
     pub(crate) fn pass(self: &Arc<Self>, owed: &mut Owed) {
         if let Some((passed, permit)) = self.host.line.pass(POOL, &self.gate) {
-            self.place_passed(passed, permit, self.gate.see(), owed);
+            self.place_passed(passed, permit, self.gate.load(), owed);
         }
     }
 
@@ -61,13 +61,13 @@ impl Core {
     /// Returns `true` if a submission that joins a line now would be missed by the thread that takes
     /// such submissions out: the pool is closed, or the group is cancelled.
     fn is_over(&self, members: Option<&Members>) -> bool {
-        self.gate.see().is_closed() || members.is_some_and(Members::is_cancelled)
+        self.gate.load().is_closed() || members.is_some_and(Members::is_cancelled)
     }
 
     /// Places the task of an entry that has a permit of the pool, and answers its owner.
     fn place_passed(
         self: &Arc<Self>,
-        passed: Passed<Wanted>,
+        passed: Passed<WaitingTask>,
         permit: Permit,
         seen: Seen,
         owed: &mut Owed,
@@ -78,7 +78,7 @@ impl Core {
             return self.refuse_passed(passed, owed);
         }
         let Passed { ticket, task } = passed;
-        let Wanted {
+        let WaitingTask {
             task,
             members,
             of_group,
@@ -105,7 +105,7 @@ impl Core {
             }
             Err(why) => {
                 let task = task.expect("a refused task stays");
-                let wanted = Wanted {
+                let wanted = WaitingTask {
                     task,
                     members,
                     of_group,
@@ -124,7 +124,7 @@ impl Core {
     }
 
     /// Refuses an entry because its group is cancelled or the pool is closed.
-    fn refuse_passed(self: &Arc<Self>, passed: Passed<Wanted>, owed: &mut Owed) {
+    fn refuse_passed(self: &Arc<Self>, passed: Passed<WaitingTask>, owed: &mut Owed) {
         let Passed {
             ticket,
             task: wanted,
@@ -141,7 +141,7 @@ impl Core {
     fn answer_refused(
         self: &Arc<Self>,
         ticket: u64,
-        wanted: Wanted,
+        wanted: WaitingTask,
         why: Refusal,
         owed: &mut Owed,
     ) {
@@ -150,7 +150,7 @@ impl Core {
             .counts
             .refuse(SubmitError::Refused(why))
             .into_refusal();
-        let Wanted {
+        let WaitingTask {
             task,
             members,
             of_group,
@@ -166,7 +166,7 @@ impl Core {
             // out of the group. Otherwise the group's waiters would have to wait for the next poll.
             // SAFETY: the task is inside the group until `leave`. The task's own `Pending` comes back
             // with the task. `Serving::take_apart` does not use it up.
-            unsafe { Pending::of(members) }.leave();
+            unsafe { Pending::of(members) }.exit();
         }
         self.answer(ticket, Err((task, why)), owed);
     }
@@ -205,7 +205,7 @@ impl Core {
         thread: Option<WakeUp>,
         owed: &mut Owed,
     ) -> Result<u64, Task> {
-        let wanted = Wanted {
+        let wanted = WaitingTask {
             task,
             members: options.members.cloned(),
             of_group: options.of_group.take(),
@@ -286,7 +286,7 @@ impl Core {
     pub(crate) fn leave_line(&self, ticket: u64, owed: &mut Owed) -> Result<Answer, LeftLine> {
         let mut backoff = Backoff::default();
         loop {
-            match self.host.line.leave(ticket, &self.gate) {
+            match self.host.line.remove(ticket, &self.gate) {
                 Left::Answered(answer) => return Ok(answer),
                 Left::Taken => backoff.wait(),
                 Left::Unanswered(line, wanted, wake_up) => {

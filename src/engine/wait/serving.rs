@@ -4,7 +4,7 @@
 use crate::core::submission::Submission;
 use crate::engine::handle::{Outcome, Ticket};
 use crate::engine::shared::Core;
-use crate::engine::submit::request::{Answer, Extras, SubmitOptions};
+use crate::engine::submit::request::{Answer, SubmitOptions, SubmitterOptions};
 use crate::engine::wait::admission::Admitted;
 use crate::error::Refused;
 use crate::parts::completion::{pair, HandleSide, TaskSide, WakeUp};
@@ -13,7 +13,7 @@ use crate::stats::WhenFull;
 use crate::sync::Arc;
 use crate::work::job::Task;
 use crate::work::observe::Moment;
-use crate::work::options::Times;
+use crate::work::options::TaskTimes;
 use crate::work::owed::Owed;
 use crate::work::panics::drop_contained;
 use std::task::{Poll, Waker};
@@ -23,7 +23,7 @@ type Served<F, R> = Result<Ticket<R>, Refused<F>>;
 pub(crate) struct Serving<F: FnOnce() -> R + Send + 'static, R: Send + 'static> {
     core: Arc<Core>,
     members: Option<Owner>,
-    extras: Extras,
+    extras: SubmitterOptions,
     /// `None` once the future has been polled.
     closure: Option<F>,
     /// The task's ticket, and its handle's side, while the task is in line.
@@ -31,7 +31,12 @@ pub(crate) struct Serving<F: FnOnce() -> R + Send + 'static, R: Send + 'static> 
 }
 
 impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
-    pub(crate) fn new(core: Arc<Core>, members: Option<Owner>, extras: Extras, closure: F) -> Self {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        members: Option<Owner>,
+        extras: SubmitterOptions,
+        closure: F,
+    ) -> Self {
         Self {
             core,
             members,
@@ -66,7 +71,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
     fn start(&mut self, closure: F) -> Option<Served<F, R>> {
         let core = &self.core;
         // The future waits, whatever the policy.
-        let extras = Extras {
+        let extras = SubmitterOptions {
             when_full: Some(WhenFull::Block),
             ..self.extras
         };
@@ -108,7 +113,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
                 if let Some(members) = members {
                     // SAFETY: the task is inside the group until `leave`. Its own `Pending` is not
                     // used up.
-                    unsafe { Pending::of(members) }.leave();
+                    unsafe { Pending::of(members) }.exit();
                 }
                 let closure = self.take_apart(task);
                 Some(Err(Refused::new(closure, why.into_refusal())))
@@ -131,7 +136,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
         // SAFETY: the line gives back only the task that `start` put into it, and `start` made that
         // task from these types.
         let (_, job) = unsafe {
-            task.into_parts::<(Option<Times>, Option<Pending>), TaskSide<F, Outcome<R>>>()
+            task.into_parts::<(Option<TaskTimes>, Option<Pending>), TaskSide<F, Outcome<R>>>()
         };
         job.give_back()
     }
@@ -151,7 +156,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Drop for Serving<F, R
         };
         if let (Some(members), false) = (&self.members, was_refused) {
             // SAFETY: the task is inside the group until `leave`. Its own `Pending` is not used up.
-            unsafe { Pending::of(members) }.leave();
+            unsafe { Pending::of(members) }.exit();
         }
         drop(side);
         // The closure may have captured another future that waits. So it is dropped with nothing else

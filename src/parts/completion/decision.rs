@@ -131,7 +131,7 @@ impl Decision {
     /// on behalf of a handle. Returns `false` if the task has not started, is currently reading its
     /// deadline or has been left before. Also returns `false` if the outcome is being delivered.
     #[must_use]
-    pub(crate) fn leave(&self, task_id: u64, deadline: u64) -> bool {
+    pub(crate) fn abandon(&self, task_id: u64, deadline: u64) -> bool {
         let leaves = self.step(task_id, task_id | PINNED);
         if leaves {
             // Relaxed: the swap below publishes it.

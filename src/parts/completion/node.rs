@@ -165,7 +165,7 @@ impl WaitNode {
 
     /// Marks the handle's task as cancelled. If a worker has started the task, returns that
     /// worker's slot. If not, returns `None`. The worker that starts the task later finds the mark,
-    /// and calls [`Decision::leave`](super::Decision::leave) on behalf of the handle.
+    /// and calls [`Decision::abandon`](super::Decision::leave) on behalf of the handle.
     pub(crate) fn cancel(&self) -> Option<usize> {
         // ORDERING: C3: acquires that the decision has been started. Releases what the handle did
         // before.
@@ -342,7 +342,7 @@ impl WaitNode {
     ///
     /// # Safety
     /// `this` is the node of a handle, and this is its last use.
-    pub(super) unsafe fn leave(this: *const Self) -> (Option<WakeUp>, bool) {
+    pub(super) unsafe fn release_handle(this: *const Self) -> (Option<WakeUp>, bool) {
         // SAFETY: the worker frees the node only once it finds `GONE`, which is set below. It may
         // free the node before this function returns. By then this function uses no reference to
         // the node.

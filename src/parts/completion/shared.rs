@@ -180,7 +180,8 @@ impl<O> Drop for HandleSide<O> {
     fn drop(&mut self) {
         // SAFETY: this is the last use by the handle's side. The node's address is computed without
         // a reference to the rest of the memory.
-        let (_wake_up, is_last) = unsafe { WaitNode::leave(&raw const (*self.0.as_ptr()).node) };
+        let (_wake_up, is_last) =
+            unsafe { WaitNode::release_handle(&raw const (*self.0.as_ptr()).node) };
         if is_last {
             // SAFETY: the memory comes from `Box::leak`. The other side has been released, and this
             // one has left.

@@ -30,17 +30,17 @@ fn a_started_task_is_its_workers_or_its_callers() {
     let other = mailbox_id(6);
     let ids = [mailbox_id(5), queue_id(40), queue_id(48)];
     for task_id in ids.into_iter().chain([mailbox_id(u64::MAX >> 6)]) {
-        assert!(!it.leave(task_id, 9), "not started");
+        assert!(!it.abandon(task_id, 9), "not started");
         it.start(task_id);
         assert!(!it.is_abandoned());
-        assert!(!it.complete(other) && !it.leave(other, 9));
+        assert!(!it.complete(other) && !it.abandon(other, 9));
         assert!(it.complete(task_id));
-        assert!(!it.leave(task_id, 9), "the outcome is being delivered");
+        assert!(!it.abandon(task_id, 9), "the outcome is being delivered");
         assert!(!it.is_abandoned());
 
         it.start(task_id);
-        assert!(!it.leave(other, 9));
-        assert!(it.leave(task_id, 9) && !it.leave(task_id, 9));
+        assert!(!it.abandon(other, 9));
+        assert!(it.abandon(task_id, 9) && !it.abandon(task_id, 9));
         assert!(it.is_abandoned());
         assert!(!it.complete(task_id));
         it.forget(task_id);
@@ -57,7 +57,7 @@ fn a_task_reads_its_deadline_and_its_caller_may_still_leave() {
         it.start(task_id);
         // SAFETY: the node is alive.
         assert_eq!(unsafe { it.deadline(task_id, &node) }, 70);
-        assert!(it.leave(task_id, 80));
+        assert!(it.abandon(task_id, 80));
         // SAFETY: the caller has left, so the node is not read.
         let left_at = unsafe { it.deadline(task_id, std::ptr::null()) };
         assert_eq!(left_at, 80);
@@ -238,7 +238,7 @@ fn a_cancel_is_found_by_the_side_that_comes_second() {
     assert_eq!((node.cancel(), node.cancel()), (None, None));
     it.start(id);
     assert!(task.node().tell_slot(65_535), "cancelled before");
-    assert!(it.leave(id, 0) && !it.leave(id, 0) && it.is_abandoned());
+    assert!(it.abandon(id, 0) && !it.abandon(id, 0) && it.is_abandoned());
     assert_eq!(it.left_at(), None);
     assert!(!it.complete(id));
     it.forget(id);
@@ -252,6 +252,6 @@ fn a_cancel_is_found_by_the_side_that_comes_second() {
     assert_eq!(node.cancel(), Some(65_535));
     assert_eq!(node.worker_slot(), Some(65_535));
     assert!(it.complete(id));
-    assert!(!it.leave(id, 0) && !it.is_abandoned(), "it has ended");
+    assert!(!it.abandon(id, 0) && !it.is_abandoned(), "it has ended");
     drop(end(task, ()));
 }

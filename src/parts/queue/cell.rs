@@ -76,7 +76,7 @@ impl<T> CellAt<'_, T> {
 
     /// Reads the cell's stamp.
     #[inline]
-    pub(super) fn see(&self) -> u64 {
+    pub(super) fn load(&self) -> u64 {
         // ORDERING: M1: acquires the task from the push that wrote the stamp.
         self.cell.stamp.load(Ordering::Acquire)
     }

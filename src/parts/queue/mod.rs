@@ -224,7 +224,7 @@ impl<T> Queue<T> {
     pub(crate) fn try_pop(&self, place: &mut Option<T>, freed: &mut Freed) -> Popped {
         let head = self.load_head();
         let at = self.at(head);
-        if at.see() == at.stamp(CellState::Full) {
+        if at.load() == at.stamp(CellState::Full) {
             if let Some(permit) = self.try_pop_at(head, &at, place, freed) {
                 return Popped::Task(head, permit);
             }
@@ -238,7 +238,7 @@ impl<T> Queue<T> {
         loop {
             let head = self.load_head();
             let at = self.at(head);
-            let seen = at.see();
+            let seen = at.load();
             if seen == at.stamp(CellState::Full) {
                 if let Some(permit) = self.try_pop_at(head, &at, place, freed) {
                     return Popped::Task(head, permit);
@@ -360,7 +360,7 @@ impl<T> Queue<T> {
         while position != tail {
             let at = self.at(position);
             let may_be_dead = [CellState::Dead, CellState::Held].map(|state| at.stamp(state));
-            dead += u64::from(may_be_dead.contains(&at.see()));
+            dead += u64::from(may_be_dead.contains(&at.load()));
             position = self.after(position);
         }
         dead

@@ -36,7 +36,7 @@ impl<T> Queue<T> {
         let mut backoff = Backoff::default();
         while !at.hold() {
             let is_passed = || self.load_head().wrapping_sub(position) as i64 > 0;
-            if at.see() == at.stamp(CellState::Dead) || is_passed() {
+            if at.load() == at.stamp(CellState::Dead) || is_passed() {
                 return None;
             }
             backoff.wait();

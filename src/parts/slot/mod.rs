@@ -98,7 +98,7 @@ impl<T, R> Slot<T, R> {
 
     /// Returns the status word.
     #[inline]
-    pub(crate) fn see(&self) -> Word {
+    pub(crate) fn load(&self) -> Word {
         // ORDERING: P1, P3: read after this thread has pushed a task, or set or read a flag.
         Word(self.hot.status.load(Ordering::SeqCst))
     }
@@ -147,7 +147,7 @@ impl<T, R> Slot<T, R> {
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     fn update(&self, to: impl Fn(Word) -> Option<Word>) -> Option<Word> {
-        let mut word = self.see();
+        let mut word = self.load();
         loop {
             match self.swap_if(word, to(word)?) {
                 Ok(()) => return Some(word),
@@ -167,7 +167,7 @@ impl<T, R> Slot<T, R> {
     #[must_use]
     pub(crate) fn claim_last_used(&self, last: u64, even_parked: bool) -> Option<Claim> {
         let word = if last == 0 {
-            self.see()
+            self.load()
         } else {
             let likely = Word::idle_after(last);
             match self.swap_if(likely, likely.to(State::Held)) {
@@ -354,7 +354,7 @@ impl<T, R> Slot<T, R> {
     /// Returns `true` while a thread holds the slot. The spawner of a new worker holds the slot
     /// until it has registered the worker.
     pub(crate) fn is_held(&self) -> bool {
-        self.see().state() == State::Held
+        self.load().state() == State::Held
     }
 
     /// Returns the worker's order if there is one. Taking an offered task starts it. Also returns
@@ -366,7 +366,7 @@ impl<T, R> Slot<T, R> {
     /// last task.
     #[inline]
     pub(crate) unsafe fn poll_order(&self) -> Option<Order<T>> {
-        let word = self.see();
+        let word = self.load();
         let runs = match word.state() {
             State::Busy => true,
             State::Offered => self.swap_if(word, word.to(State::Busy)).is_ok(),
@@ -389,7 +389,7 @@ impl<T, R> Slot<T, R> {
     /// if another thread is about to give one.
     #[must_use]
     pub(crate) fn may_park(&self) -> bool {
-        let word = self.see();
+        let word = self.load();
         word.is_idle() && (word.is_parked() || self.swap_if(word, Word(word.0 | PARKED)).is_ok())
     }
 }
@@ -408,7 +408,7 @@ impl<T, R> Slot<T, R> {
     /// Asserts that the slot has no thread, and is listed only if `listed`. Models call it after
     /// the slot's thread has ended.
     pub(crate) fn assert_at_rest(&self, listed: bool) {
-        let word = self.see();
+        let word = self.load();
         assert_eq!(word.state(), State::Free, "{word:?}");
         assert_eq!(word.is_listed(), listed, "{word:?}");
         assert!(!word.is_parked(), "{word:?}");

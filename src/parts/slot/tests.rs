@@ -86,7 +86,7 @@ fn an_idle_slot_is_listed_once_and_claimed_once() {
     assert_eq!(hand_over(&slot, claim, "a", false), 1);
     assert_eq!(run(&slot), ("a", 1));
     own!(slot.publish_idle(&ready, 0));
-    assert!(slot.see().is_idle());
+    assert!(slot.load().is_idle());
     assert_eq!((ready.pop(), ready.pop()), (Some(0), None));
 }
 
@@ -120,7 +120,7 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     let slot = idle(&ready);
     assert!(slot.claim_benched().is_none() && slot.retire(true).is_none());
     assert_eq!(ready.pop(), Some(0));
-    assert!(slot.bench() && slot.see().is_benched());
+    assert!(slot.bench() && slot.load().is_benched());
     assert!(slot.claim_last_used(0, true).is_none(), "not by hint");
     assert!(slot.claim_self(), "as any other");
     own!(slot.publish_idle(&ready, 0));
@@ -128,11 +128,11 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     // finds the worker claimed, and does not put it on the bench.
     let claim = slot.claim_last_used(0, true).expect("idle");
     assert_eq!(ready.pop(), Some(0));
-    assert!(!slot.bench() && !slot.see().is_benched());
+    assert!(!slot.bench() && !slot.load().is_benched());
     // SAFETY: the slot was claimed with this claim.
     unsafe { slot.send_searching(claim) };
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
-    assert_eq!(slot.see().generation(), 0, "that is no task");
+    assert_eq!(slot.load().generation(), 0, "that is no task");
     own!(slot.publish_idle(&ready, 0));
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench());
@@ -141,7 +141,7 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert_eq!(run(&slot), ("a", 1));
     // The worker is idle again, so it is listed and no longer on the bench.
     own!(slot.publish_idle(&ready, 0));
-    assert!(!slot.see().is_benched() && slot.claim_benched().is_none());
+    assert!(!slot.load().is_benched() && slot.claim_benched().is_none());
     assert_eq!((ready.pop(), ready.pop()), (Some(0), None));
 }
 
@@ -173,12 +173,12 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     assert!(slot.retire(false).is_some());
     assert!(matches!(own!(slot.poll_order()), Some(Order::Retire)));
     own!(slot.step(State::Retiring, State::Searching));
-    assert_eq!(slot.see().state(), State::Searching);
+    assert_eq!(slot.load().state(), State::Searching);
     own!(slot.publish_idle(&ready, 0));
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench() && slot.retire(true).is_some());
     own!(slot.step(State::Retiring, State::Free));
-    assert_eq!(slot.see().state(), State::Free);
+    assert_eq!(slot.load().state(), State::Free);
     own!(slot.begin_start());
     assert!(slot.is_held());
     own!(slot.start_failed());
@@ -188,7 +188,7 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     // The worker checks whether it must end.
     own!(slot.step(State::Searching, State::Retiring));
     own!(slot.step(State::Retiring, State::Free));
-    assert_eq!(slot.see().state(), State::Free);
+    assert_eq!(slot.load().state(), State::Free);
 }
 
 /// A worker that calls user code takes a task only from the thread that used it last. If that thread
@@ -207,7 +207,7 @@ fn a_worker_that_calls_user_code_is_left_alone() {
     assert_eq!(revoke(&slot, generation), Some("a"));
     assert!(own!(slot.leave_calling()));
     assert!(slot.end_calling());
-    assert_eq!(slot.see().state(), Searching);
+    assert_eq!(slot.load().state(), Searching);
     // A task that was handed over during the calls is there after them.
     assert_eq!(slot.begin_calling(), Some(Searching));
     let claim = slot.claim_last_used(0, true).expect("it takes a task");
@@ -248,7 +248,7 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
             let first = hand_over(&slot, Claim::AWAKE, "a", false);
             assert_eq!(first, generation);
-            assert_eq!(slot.see().generation(), generation);
+            assert_eq!(slot.load().generation(), generation);
             assert_eq!(run(&slot), ("a", generation));
             own!(slot.publish_idle(&ready, 0));
             let claim = slot.claim_last_used(generation, true).expect("idle");
@@ -260,7 +260,7 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
             assert_eq!(ready.pop(), Some(0));
             assert!(slot.bench() && slot.retire(true).is_some());
             own!(slot.step(State::Retiring, State::Free));
-            assert!(!slot.see().is_benched());
+            assert!(!slot.load().is_benched());
         }
     }
 }

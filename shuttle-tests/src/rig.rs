@@ -61,28 +61,28 @@ pub type Threads = Vec<model::JoinHandle<()>>;
 
 /// A pool with its ledger and the oracle for its refusals.
 #[derive(Debug)]
-pub struct Bench {
-    /// The pool. Calls that should be counted are made by the bench's own functions.
+pub struct Rig {
+    /// The pool. Calls that should be counted are made by the rig's own functions.
     pub pool: Pool,
-    room: AtomicU64,
+    space: AtomicU64,
     /// `true` if the pool's submitters wait for space.
     pub(crate) blocks: bool,
     pub(crate) books: Arc<Books>,
 }
 
 thread_local! {
-    static NEWEST: RefCell<Weak<Bench>> = const { RefCell::new(Weak::new()) };
+    static NEWEST: RefCell<Weak<Rig>> = const { RefCell::new(Weak::new()) };
 }
 
 /// Returns the figures of the newest pool, for the report of a failure.
 pub(crate) fn report() -> Option<lazypool::Stats> {
-    let bench = NEWEST.with_borrow(Weak::upgrade)?;
-    let stats = peek(|| bench.pool.stats());
-    std::mem::forget(bench); // Its drop would end the pool while the failure is being reported.
+    let rig = NEWEST.with_borrow(Weak::upgrade)?;
+    let stats = peek(|| rig.pool.stats());
+    std::mem::forget(rig); // Its drop would end the pool while the failure is being reported.
     stats
 }
 
-impl Bench {
+impl Rig {
     /// Returns a pool. If `blocks`, its submitters wait for space; otherwise it refuses a task for
     /// which there is none.
     pub fn new(
@@ -100,15 +100,15 @@ impl Bench {
             .idle_timeout(Duration::MAX)
             .when_full(policy)
             .on_panic(move |panic| told.report(panic.slot));
-        let bench = Arc::new(Self {
+        let rig = Arc::new(Self {
             pool: set(builder).build().expect("good settings"),
-            room: AtomicU64::new(workers + queue),
+            space: AtomicU64::new(workers + queue),
             blocks,
             books,
         });
-        model::judge::attend(&bench.pool);
-        NEWEST.set(Arc::downgrade(&bench));
-        bench
+        model::judge::attend(&rig.pool);
+        NEWEST.set(Arc::downgrade(&rig));
+        rig
     }
 
     // ---- the oracle ---------------------------------------------------------------
@@ -118,7 +118,7 @@ impl Bench {
         lazypool::task::slot().is_some() && !self.books.is_foreign_worker()
     }
 
-    /// Begins a call. Returns its number, for [`Bench::leave`].
+    /// Begins a call. Returns its number, for [`Rig::leave`].
     pub(crate) fn enter(&self) -> u64 {
         let stats = peek(|| self.pool.stats());
         let mut book = self.books.book();
@@ -170,10 +170,10 @@ impl Bench {
             Refusal::Saturated if on_worker => {}
             Refusal::Saturated => {
                 assert!(!blocks, "refused where it is to wait");
-                let (room, stats) = (self.room.load(Ordering::Relaxed), || self.pool.stats());
+                let (space, stats) = (self.space.load(Ordering::Relaxed), || self.pool.stats());
                 assert!(
-                    most >= room || others_waited,
-                    "refused beside {most} others, with room for {room}: {:?}",
+                    most >= space || others_waited,
+                    "refused beside {most} others, with space for {space}: {:?}",
                     peek(stats),
                 );
             }
@@ -186,15 +186,15 @@ impl Bench {
         }
     }
 
-    /// Stops judging refusals: from now on the scenario also submits without the bench.
+    /// Stops judging refusals: from now on the scenario also submits without the rig.
     pub fn judge_no_refusal(&self) {
-        self.room.store(0, Ordering::Relaxed);
+        self.space.store(0, Ordering::Relaxed);
     }
 
     /// Sets the limit. From now on the oracle takes the lowest limit for the pool's size.
     pub fn set_limit(&self, limit: u64) {
-        let room = limit + self.pool.queue_capacity() as u64;
-        self.room.fetch_min(room, Ordering::Relaxed);
+        let space = limit + self.pool.queue_capacity() as u64;
+        self.space.fetch_min(space, Ordering::Relaxed);
         self.pool.set_limit(limit as usize).expect("within bounds");
         assert!(self.pool.limit() <= self.pool.max_workers());
     }
@@ -221,8 +221,8 @@ impl Bench {
         dice: &mut Dice,
         act: impl FnOnce(&Arc<Self>, &mut Dice) + Send + 'static,
     ) -> model::JoinHandle<()> {
-        let (bench, mut dice) = (Arc::clone(self), dice.fork());
-        model::spawn(move || act(&bench, &mut dice))
+        let (rig, mut dice) = (Arc::clone(self), dice.fork());
+        model::spawn(move || act(&rig, &mut dice))
     }
 
     /// Spawns some threads that each make some calls.
@@ -236,8 +236,8 @@ impl Bench {
         (0..dice.within(threads))
             .map(|_| {
                 let (calls, act) = (calls.clone(), act.clone());
-                self.beside(dice, move |bench, dice| {
-                    (0..dice.within(calls)).for_each(|_| act(bench, dice));
+                self.beside(dice, move |rig, dice| {
+                    (0..dice.within(calls)).for_each(|_| act(rig, dice));
                 })
             })
             .collect()
@@ -252,9 +252,9 @@ impl Bench {
         act: impl FnOnce(&Arc<Self>, &mut Dice) + Send + 'static,
     ) -> Option<model::JoinHandle<()>> {
         dice.one_in(one_in).then(|| {
-            self.beside(dice, move |bench, dice| {
+            self.beside(dice, move |rig, dice| {
                 dice.pause(steps);
-                act(bench, dice);
+                act(rig, dice);
             })
         })
     }

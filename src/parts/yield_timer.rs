@@ -32,7 +32,7 @@ const MANY: u32 = 127;
 /// The number of tasks that a worker has run since it last slept or yielded, and the time that they
 /// took.
 #[derive(Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct YieldTimer {
     /// The number of tasks that are still to start without a look at the clock.
     left: Cell<u32>,
     /// The value that `left` was set to at the last look, the time of that look, and the time at
@@ -42,7 +42,7 @@ pub(crate) struct Stretch {
     limit: Cell<Duration>,
 }
 
-impl Stretch {
+impl YieldTimer {
     pub(crate) const fn new() -> Self {
         Self {
             left: Cell::new(0),
@@ -53,7 +53,7 @@ impl Stretch {
 
     /// Counts a task that is about to run. Returns `true` if the clock is to be read before it.
     #[inline]
-    pub(crate) fn is_time_to_look(&self) -> bool {
+    pub(crate) fn should_read_clock(&self) -> bool {
         let left = self.left.get();
         self.left.set(left.wrapping_sub(1));
         left == 0
@@ -68,7 +68,7 @@ impl Stretch {
     /// Notes a look at the clock, which shows the time `now`. Returns `true` if the stretch has
     /// reached its limit and its tasks are not too short. Then the worker yields, and a new stretch
     /// begins at the next look.
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
         let (tasks, times) = self.last.get();
         let since = |then| now.saturating_duration_since(then);
         // As long as the tasks between two looks take little time, each look lets twice as many
@@ -95,48 +95,48 @@ mod tests {
     use super::*;
 
     /// Returns the tasks before which the worker yields, if each task takes the time `each`.
-    fn yields(stretch: &Stretch, tasks: std::ops::Range<u32>, each: Duration) -> Vec<u32> {
+    fn yields(timer: &YieldTimer, tasks: std::ops::Range<u32>, each: Duration) -> Vec<u32> {
         static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         let start = *START.get_or_init(Instant::now);
-        let over = |n: &u32| stretch.is_time_to_look() && stretch.is_over(start + each * *n);
+        let over = |n: &u32| timer.should_read_clock() && timer.is_due(start + each * *n);
         tasks.filter(over).collect()
     }
 
     #[test]
     fn all_but_tiny_tasks_yield_once_the_limit_has_passed() {
         // Tasks take a tenth of a microsecond. The worker never yields until its tasks get longer.
-        let stretch = Stretch::new();
-        assert!(yields(&stretch, 1..10_000, LIMIT / 2_000).is_empty());
-        assert!(yields(&stretch, 500..700, LIMIT / 10)[0] < 500 + 128);
+        let timer = YieldTimer::new();
+        assert!(yields(&timer, 1..10_000, LIMIT / 2_000).is_empty());
+        assert!(yields(&timer, 500..700, LIMIT / 10)[0] < 500 + 128);
         // Tasks take two microseconds. The worker yields at the first look after the limit. At most
         // 32 tasks run between two looks.
-        let first = yields(&Stretch::new(), 1..300, LIMIT / 100)[0];
+        let first = yields(&YieldTimer::new(), 1..300, LIMIT / 100)[0];
         assert!((100..=132).contains(&first), "{first}");
-        assert_eq!(yields(&Stretch::new(), 1..7, LIMIT), [2, 4, 6]);
-        assert_eq!(yields(&Stretch::new(), 1..10, LIMIT / 2), [3, 6, 9]);
+        assert_eq!(yields(&YieldTimer::new(), 1..7, LIMIT), [2, 4, 6]);
+        assert_eq!(yields(&YieldTimer::new(), 1..10, LIMIT / 2), [3, 6, 9]);
         // The tasks are long at first, and then short.
-        let stretch = Stretch::new();
-        assert_eq!(yields(&stretch, 1..5, LIMIT), [2, 4]);
-        yields(&stretch, 5_000..5_200, LIMIT / 1_000);
-        assert!(stretch.left.get() > 0);
+        let timer = YieldTimer::new();
+        assert_eq!(yields(&timer, 1..5, LIMIT), [2, 4]);
+        yields(&timer, 5_000..5_200, LIMIT / 1_000);
+        assert!(timer.left.get() > 0);
     }
 
     #[test]
     fn beside_others_that_do_not_yield_a_worker_yields_less_often() {
-        let stretch = Stretch::new();
-        stretch.has_yielded(LIMIT * 3);
-        assert_eq!(yields(&stretch, 1..7, LIMIT), [2, 4, 6]);
-        stretch.end();
-        stretch.has_yielded(LIMIT * 12);
-        assert_eq!(yields(&stretch, 7..15, LIMIT), [10, 14]);
+        let timer = YieldTimer::new();
+        timer.has_yielded(LIMIT * 3);
+        assert_eq!(yields(&timer, 1..7, LIMIT), [2, 4, 6]);
+        timer.end();
+        timer.has_yielded(LIMIT * 12);
+        assert_eq!(yields(&timer, 7..15, LIMIT), [10, 14]);
     }
 
     #[test]
     fn a_worker_that_sleeps_does_not_yield() {
-        let (stretch, start) = (Stretch::new(), Instant::now());
+        let (timer, start) = (YieldTimer::new(), Instant::now());
         for n in 0..100 {
-            assert!(!stretch.is_over(start + 2 * n * LIMIT));
-            stretch.end();
+            assert!(!timer.is_due(start + 2 * n * LIMIT));
+            timer.end();
         }
     }
 }

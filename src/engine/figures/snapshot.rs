@@ -63,7 +63,7 @@ impl Core {
         let age = |since: u64| Duration::from_nanos(now.saturating_sub(since));
         for slot in self.used_slots() {
             let record = &slot.record;
-            let tally = record.tally(|| slot.see().generation());
+            let tally = record.tally(|| slot.load().generation());
             let [completed, panicked, unrun] = tally.ended;
             stats.completed = stats.completed.wrapping_add(completed);
             stats.panicked = stats.panicked.wrapping_add(panicked);
@@ -74,7 +74,7 @@ impl Core {
                 let started = record.described(tally).1;
                 stats.longest_running = stats.longest_running.max(started.map(age));
                 stats.abandoned += usize::from(record.is_abandoned(now));
-            } else if record.tasks_before().is_some() && slot.see().is_in_service() {
+            } else if record.tasks_before().is_some() && slot.load().is_in_service() {
                 stats.idle += usize::from(!record.is_new());
             }
         }
@@ -120,7 +120,7 @@ impl Core {
     pub(crate) fn snapshot(&self, slot: usize) -> WorkerSnapshot {
         let it = &self.slots[slot];
         let record = &it.record;
-        let tally = record.tally(|| it.see().generation());
+        let tally = record.tally(|| it.load().generation());
         let (busy, tasks) = (tally.is_running(), tally.ran());
         let (label, started) = record.described(tally);
         let before = record.tasks_before();
