@@ -225,6 +225,9 @@ impl Condvar {
         while calls() == before && !over {
             over = world::look(end);
         }
-        Ok((crate::sync::lock(mutex), over))
+        let Ok(guard) = mutex.lock() else {
+            unreachable!("never poisoned")
+        };
+        Ok((guard, over))
     }
 }
