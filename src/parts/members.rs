@@ -228,7 +228,7 @@ impl Pending {
     }
 
     /// Counts an accepted task that has ended. It is no longer pending, and stays inside until
-    /// [`told`](Self::told). If a submission waits for a permit of the group, returns the group's
+    /// [`has_left`](Self::has_left). If a submission waits for a permit of the group, returns the group's
     /// number: the calling thread must pass the permit of this task in that line.
     #[inline]
     #[must_use]

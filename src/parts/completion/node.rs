@@ -165,7 +165,7 @@ impl WaitNode {
 
     /// Marks the handle's task as cancelled. If a worker has started the task, returns that
     /// worker's slot. If not, returns `None`. The worker that starts the task later finds the mark,
-    /// and calls [`Decision::abandon`](super::Decision::leave) on behalf of the handle.
+    /// and calls [`Decision::abandon`](super::Decision::abandon) on behalf of the handle.
     pub(crate) fn cancel(&self) -> Option<usize> {
         // ORDERING: C3: acquires that the decision has been started. Releases what the handle did
         // before.
