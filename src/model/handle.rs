@@ -70,7 +70,7 @@ impl<T: Send + 'static> Promised<T> {
     /// found it there.
     pub fn cancel(&self, decision: &Decision) {
         if self.0.node().cancel().is_some() {
-            // `leave` fails if the task has ended. There is nothing to cancel then.
+            // `abandon` fails if the task has ended. There is nothing to cancel then.
             let _ = decision.0.abandon(TASK_ID, 0);
         }
     }

@@ -113,7 +113,7 @@ impl Record {
         self.ended[2].fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Returns all counts, with the generation that `see` reads.
+    /// Returns all counts, with the generation that `load` reads.
     pub(crate) fn tally(&self, see: impl FnOnce() -> u64) -> Tally {
         // ORDERING: L1: ends are read before starts, so no end is seen without its start.
         let load = |count: &AtomicU64| count.load(Ordering::SeqCst);

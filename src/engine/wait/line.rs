@@ -164,7 +164,7 @@ impl Core {
             // An owner that is a thread takes its task out of the group itself when it gets the
             // task back. A future may never be polled again. So this thread takes a future's task
             // out of the group. Otherwise the group's waiters would have to wait for the next poll.
-            // SAFETY: the task is inside the group until `leave`. The task's own `Pending` comes back
+            // SAFETY: the task is inside the group until `exit`. The task's own `Pending` comes back
             // with the task. `Serving::take_apart` does not use it up.
             unsafe { Pending::of(members) }.exit();
         }

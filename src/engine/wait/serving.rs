@@ -111,7 +111,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
             Err(why) => {
                 let task = task.expect("a refused task stays");
                 if let Some(members) = members {
-                    // SAFETY: the task is inside the group until `leave`. Its own `Pending` is not
+                    // SAFETY: the task is inside the group until `exit`. Its own `Pending` is not
                     // used up.
                     unsafe { Pending::of(members) }.exit();
                 }
@@ -155,7 +155,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Drop for Serving<F, R
             Err(left) => (left.task, false),
         };
         if let (Some(members), false) = (&self.members, was_refused) {
-            // SAFETY: the task is inside the group until `leave`. Its own `Pending` is not used up.
+            // SAFETY: the task is inside the group until `exit`. Its own `Pending` is not used up.
             unsafe { Pending::of(members) }.exit();
         }
         drop(side);

@@ -180,7 +180,7 @@ impl Sent {
 
 /// A handle leaves while the worker ends its task. No reference to the node may outlive the node.
 /// This test is for Miri. Under Miri, a handle that has left the node yields, so that the worker
-/// frees the node before `leave` returns.
+/// frees the node before `release_handle` returns.
 #[test]
 fn a_handle_may_go_while_the_worker_frees_the_node() {
     for round in 0..cut(6_000) {
