@@ -21,7 +21,7 @@ use crate::work::owed::Owed;
 use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
 
-/// How the task of a call is submitted, and what is done beside the call.
+/// Submits the task of a call, and keeps the books about it that the core does not know.
 pub(crate) trait Entrance<H> {
     /// Submits the task. Takes it out of `task` if it is accepted, and leaves it there otherwise.
     fn submit(
@@ -45,8 +45,8 @@ type Unstarted = (Task, SubmitError);
 /// A caller's node, with the place for the outcome.
 type Waiter<S, R> = Shared<Result<R, Payload>, Call<S>>;
 
-/// What a caller's task needs beside the node and the outcome. It is here and not in the task, so
-/// that it takes no space from the closure.
+/// The data that a caller's task needs beside the node and the outcome. It is here and not in the
+/// task, so that it takes no space from the closure.
 struct Call<S> {
     /// The task's options.
     options: S,

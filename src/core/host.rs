@@ -1,4 +1,4 @@
-//! What the core asks of the pool around it.
+//! The questions and requests of the core to the pool around it.
 
 use super::submission::Location;
 use super::worker::{Next, Worker};

@@ -26,7 +26,7 @@ impl<H: Host> Core<H> {
     /// Pays what a thread owes to other threads. User code is left in `owed`.
     #[cold]
     pub(crate) fn pay_others(self: &Arc<Self>, owed: &mut Owed) {
-        // In a process that did not build the pool, there is nobody to pay.
+        // A process that did not build the pool has no workers, and pays no debts.
         let pays = self.env.is_own_process();
         while let Some(due) = owed.next() {
             if !pays {

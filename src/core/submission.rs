@@ -1,4 +1,4 @@
-//! What a submission tells the core beside its task, and what it learns.
+//! The data of a submission beside its task, and its result.
 
 use crate::error::Refusal;
 use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
@@ -53,7 +53,7 @@ impl SubmitError {
     }
 }
 
-/// Who waits for a task.
+/// The thread that waits for a task, if there is one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Submission<'a> {
     /// The deadline of the submission.

@@ -200,7 +200,7 @@ impl<H: Host> Worker<'_, H> {
 
     #[cold]
     fn pay_slowly(&self, state: State) -> State {
-        // What is owed to other threads comes first, because user code may take long.
+        // Debts to other threads come first, because user code may take long.
         let mut owed = self.ctx.take_owed();
         self.core.pay_others(&mut owed);
         if !owed.has_calls() {
@@ -250,8 +250,8 @@ impl<H: Host> Worker<'_, H> {
 
     // ---- the queue ------------------------------------------------------------------
 
-    /// Takes the next task out of the queue. The permits of dead cells go back, and what that leads
-    /// to is owed.
+    /// Takes the next task out of the queue. If `head` has passed dead cells, gives their permits back and
+    /// notes the debts that this leads to.
     #[inline(always)]
     fn pop(&self, place: &mut Option<Task>) -> Popped {
         let mut freed = Freed::default();

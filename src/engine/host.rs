@@ -1,4 +1,4 @@
-//! What the core asks of the pool around it, and which file answers.
+//! The answers to the core's questions and requests. Each comes from the file of its subject.
 
 use crate::core::host::{Host, NotStarted};
 use crate::core::submission::Location;

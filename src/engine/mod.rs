@@ -14,7 +14,7 @@
 //!
 //! # Mechanisms that stay, and whom they serve
 //!
-//! Each of these could go, and the pool would be smaller. What would be lost:
+//! Each of these could go, and the pool would be smaller. The last column says what would be lost.
 //!
 //! | mechanism | for | without it |
 //! |---|---|---|

@@ -110,7 +110,7 @@ pub enum Left {
 }
 
 impl Line {
-    /// Returns empty lines of a pool and a group with so many permits.
+    /// Returns empty lines of a pool and a group with these numbers of permits.
     pub fn new(pool: usize, group: usize) -> Self {
         Self {
             lines: Lines::new(),

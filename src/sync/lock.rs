@@ -11,8 +11,8 @@ thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Asserts, in debug builds and models, that this thread holds no lock of this crate. Whoever calls user
-/// code calls this first: that code may wait for another thread, which may need the lock.
+/// Asserts, in debug builds and models, that this thread holds no lock of this crate. A function that
+/// calls user code calls this first, because that code may wait for another thread, which may need the lock.
 #[inline(always)]
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn assert_no_lock() {

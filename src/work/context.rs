@@ -26,7 +26,7 @@ pub(crate) struct Ctx<'a> {
     pub(crate) env: &'a Env,
     pub(crate) record: &'a Record,
     pub(crate) slot: usize,
-    /// What this worker owes. It is paid in the worker's loop and, if a queued task came with a debt,
+    /// The debts of this worker. They are paid in the worker's loop and, if a queued task came with a debt,
     /// by `pay` once that task has started.
     owed: RefCell<Owed>,
     /// Set if anything may be owed.

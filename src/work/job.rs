@@ -62,7 +62,7 @@ pub(crate) type NeverRan = fn() -> TaskError;
 /// The captures of a discarded closure, which are still to be dropped.
 pub(crate) type Captured = Box<dyn Any + Send>;
 
-/// What is left of a discarded task: the group and the waiter to tell of its end, and the captures
+/// The remains of a discarded task: the group and the waiter to tell of its end, and the captures
 /// to drop.
 #[derive(Debug, Default)]
 #[must_use]

@@ -1,4 +1,4 @@
-//! What a thread owes once it has taken a step: to other threads, and to code of users.
+//! The debts of a thread that has taken a step: to other threads, and to code of users.
 //!
 //! A step of the engine holds a lock, a slot or a count. So it calls no user code, serves no other
 //! submission and starts no second search. It notes here what is left to do. The thread pays it when

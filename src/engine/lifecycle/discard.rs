@@ -5,7 +5,7 @@
 //!
 //! Each of these tasks is counted while its cell or slot is held, so before its permit can come free.
 //! Once all are out, they are *settled*: callers get their tasks back, handles get their outcomes, and
-//! groups are told of the end. What is left is owed: wakers to call, captures to drop. So no thread
+//! groups are told of the end. The rest is owed: wakers to call, captures to drop. So no thread
 //! has to wait until captures are dropped.
 
 use crate::engine::shared::Core;

@@ -45,7 +45,7 @@ impl Waits for WaitingTask {
 pub(crate) struct SubmitOptions<'a> {
     /// The options that a submitter, group or scope adds.
     pub(crate) extras: &'a SubmitterOptions,
-    /// Who waits for the task. If its deadline passes before the task is accepted, a submission with a
+    /// The thread that waits for the task, and until when. If its deadline passes before the task is accepted, a submission with a
     /// node fails as `Expired`, and a submission without a node is refused as `Saturated`.
     pub(crate) submission: Submission<'a>,
     /// The task's group. `None` if the task has no group or belongs to a scope.

@@ -1,4 +1,4 @@
-//! Admission: what a submission does that the core has not accepted. It is refused, or waits in line.
+//! Admission of submissions that the core has not accepted: each is refused, or waits in line.
 
 use crate::core::submission::{Location, NotAccepted, Submission, SubmitError};
 use crate::engine::shared::Core;
