@@ -164,7 +164,6 @@ impl Pool {
         F: FnOnce() + Send + 'static,
     {
         submit(&self.core, (), closure, |task| self.core.submit_plain(task))
-            .map(drop)
             .map_err(|(closure, why)| Refused::new(closure, why))
     }
 

@@ -11,19 +11,19 @@ use crate::work::options::StoredOptions;
 
 /// The place where the task was put, or the refused job with the reason. The options that were
 /// stored with a refused job are dropped.
-type SubmitResult<J> = Result<Location, (J, Refusal)>;
+type SubmitResult<J, L = Location> = Result<L, (J, Refusal)>;
 
 /// Turns a job into a task and submits the task with `accept`.
 // Inlined, because a call would copy the closure. The loads of the copy are wider than the stores
 // that have just written the closure, so the CPU could not forward the stores to the loads, and the
 // loads would stall. Without inlining, each refusal took 4 ns longer.
 #[inline(always)]
-pub(crate) fn submit<S: StoredOptions, J: Job>(
+pub(crate) fn submit<S: StoredOptions, J: Job, L>(
     core: &Core,
     stored: S,
     job: J,
-    accept: impl FnOnce(&mut Option<Task>) -> Result<Location, SubmitError>,
-) -> SubmitResult<J> {
+    accept: impl FnOnce(&mut Option<Task>) -> Result<L, SubmitError>,
+) -> SubmitResult<J, L> {
     let mut task = Some(Task::new(Moment::now(&core.env), stored, job));
     accept(&mut task).map_err(|why| {
         let task = task.expect("what is refused stays");

@@ -43,14 +43,14 @@ impl Core {
     }
 
     /// Submits the task without options. This is a separate function so that the compiler can
-    /// leave the checks of options out.
+    /// leave the checks of options out. Does not return the place of the task, because no code needs it.
     pub(crate) fn submit_plain(
         self: &Arc<Self>,
         task: &mut Option<Task>,
-    ) -> Result<Location, SubmitError> {
+    ) -> Result<(), SubmitError> {
         if self.env.is_fast_path_open() {
             match self.accept(task, Submission::default()) {
-                Ok(location) => return Ok(location),
+                Ok(_) => return Ok(()),
                 Err(NotAccepted::NoPermit(seen))
                     if self.must_refuse(seen, &SubmitterOptions::NONE.plain()) =>
                 {
@@ -67,11 +67,9 @@ impl Core {
     }
 
     #[cold]
-    fn submit_plain_slowly(
-        self: &Arc<Self>,
-        task: &mut Option<Task>,
-    ) -> Result<Location, SubmitError> {
+    fn submit_plain_slowly(self: &Arc<Self>, task: &mut Option<Task>) -> Result<(), SubmitError> {
         self.submit_slowly(task, &SubmitterOptions::NONE.plain())
+            .map(drop)
     }
 
     /// Returns `true` if a submission that got no permit in an open pool must not wait for one.
