@@ -21,7 +21,7 @@ use crate::work::owed::Owed;
 use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
 
-/// Submits the task of a call, and keeps the books about it that the core does not know.
+/// The host's side of a call: it submits the task, and notes what becomes of it.
 pub(crate) trait Entrance<H> {
     /// Submits the task. Takes it out of `task` if it is accepted, and leaves it there otherwise.
     fn submit(
