@@ -163,8 +163,10 @@ impl Pool {
     where
         F: FnOnce() + Send + 'static,
     {
-        submit(&self.core, (), closure, |task| self.core.submit_plain(task))
-            .map_err(|(closure, why)| Refused::new(closure, why))
+        submit(&self.core, (), closure, |task, debts| {
+            self.core.submit_plain(task, debts)
+        })
+        .map_err(|(closure, why)| Refused::new(closure, why))
     }
 
     /// Runs `closure` on a worker, and waits for its value for at most `timeout`.

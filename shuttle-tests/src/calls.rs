@@ -40,6 +40,15 @@ impl Adds {
         }
     }
 
+    /// Returns options of a task that never starts, because its turn comes too late in any case.
+    pub fn late() -> Self {
+        Self {
+            deadline: ticks(1_000_000),
+            least: ticks(2_000_000),
+            ..Self::NOTHING
+        }
+    }
+
     /// Draws no option, or each with some chance.
     pub fn any(dice: &mut Dice) -> Self {
         let mut adds = Self::NOTHING;

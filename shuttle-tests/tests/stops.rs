@@ -65,6 +65,28 @@ fn a_waker_of_a_handle() {
     });
 }
 
+/// A task's turn comes too late, and the drop of its captures on a worker does not return. Other workers
+/// run the tasks behind it, also those that relied on this worker to look at the queue.
+#[test]
+fn a_late_task() {
+    explore("a_late_task", |dice| {
+        let (workers, queue, idle) = (dice.between(2, 3), dice.of(&[1, 4, 8]), dice.idle());
+        let rig = Rig::new(false, workers, queue, |b| b.idle_timeout(idle));
+        rig.expect_discards();
+        join_all(crowd(&rig, dice));
+        let stop = Stop::new();
+        let value = stop.value();
+        let late = rig.beside(dice, move |rig, _| {
+            drop(rig.serve(Adds::late(), move || drop(value)));
+        });
+        join_all(crowd(&rig, dice));
+        rig.wait_until_left(1);
+        stop.go();
+        join_all(vec![late]);
+        rig.end(Vec::new(), None);
+    });
+}
+
 /// A thread calls the waker of a future in line, which does not return: a worker, or a thread that
 /// has made space by a cancel or a limit. The others in line get their turn.
 #[test]

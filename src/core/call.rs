@@ -17,7 +17,7 @@ use crate::work::env::{Env, NEVER};
 use crate::work::job::{End, Job, NeverRan, Release, Task, TaskEnd};
 use crate::work::observe::Moment;
 use crate::work::options::{Options, StoredOptions};
-use crate::work::owed::Owed;
+use crate::work::owed::{Debts, Owed};
 use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
 
@@ -29,10 +29,8 @@ pub(crate) trait Entrance<H> {
         core: &Arc<Core<H>>,
         task: &mut Option<Task>,
         submission: Submission<'_>,
+        debts: &mut Debts,
     ) -> Result<Location, SubmitError>;
-
-    /// Called once the task is accepted, and can read its caller's deadline. May discard the task.
-    fn has_accepted(&self, core: &Arc<Core<H>>, location: Location);
 
     /// Called by a caller that has taken its task back.
     fn has_taken_back(&self, owed: &mut Owed);
@@ -230,14 +228,17 @@ fn wait_for<H: Host>(
         awaited: true,
         on_worker: false,
     };
-    let mut task = Some(task);
-    let location = match entrance.submit(core, &mut task, submission) {
+    let (mut task, mut debts) = (Some(task), None);
+    let location = match entrance.submit(core, &mut task, submission, &mut debts) {
         Ok(location) => location,
-        Err(why) => return CallEnd::Back(task.expect("what is refused stays"), why),
+        Err(why) => {
+            core.pay_debts(debts);
+            return CallEnd::Back(task.expect("what is refused stays"), why);
+        }
     };
     let left_at = core.env.due(deadline);
     node.set_deadline(left_at);
-    entrance.has_accepted(core, location);
+    core.pay_debts(debts);
     match node.wait(deadline, core.parallel) {
         None => return leave(core, location, entrance, node, left_at),
         Some(Step::Yielded) => core.result_came_after_yield(),

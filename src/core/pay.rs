@@ -5,7 +5,7 @@ use super::Core;
 use crate::parts::gate::Freed;
 use crate::parts::in_flight::Seen;
 use crate::sync::Arc;
-use crate::work::owed::{Due, Owed};
+use crate::work::owed::{Debts, Due, Owed};
 use crate::work::user_code;
 
 impl<H: Host> Core<H> {
@@ -20,6 +20,14 @@ impl<H: Host> Core<H> {
             if !calls.is_empty() {
                 user_code::call(&self.env, calls);
             }
+        }
+    }
+
+    /// Pays the debts of a submission, if it has any.
+    #[inline(always)]
+    pub(crate) fn pay_debts(self: &Arc<Self>, debts: Debts) {
+        if let Some(mut owed) = debts {
+            self.pay(&mut owed);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::parts::in_flight::{Seen, NOTIFIED};
 use crate::parts::slot::Claim;
 use crate::sync::Arc;
 use crate::work::job::Task;
-use crate::work::owed::Owed;
+use crate::work::owed::{Debts, Owed};
 
 /// How often a submission that must not be queued looks for an idle worker, while workers are in
 /// motion.
@@ -43,10 +43,11 @@ impl<H: Host> Core<H> {
         self: &Arc<Self>,
         task: &mut Option<Task>,
         submission: Submission<'_>,
+        debts: &mut Debts,
     ) -> Result<Location, NotAccepted> {
         let (permit, seen) = self.gate.take().map_err(NotAccepted::NoPermit)?;
-        self.place_fast(permit, seen, task, submission)
-            .or_else(|permit| self.place_and_pay(permit, seen, task, submission))
+        self.place_fast(permit, seen, task, submission, debts)
+            .or_else(|permit| self.place_slowly(permit, seen, task, submission, debts))
     }
 
     /// Accepts and places a task as [`Core::accept`] does, in a pool that may be in any state.
@@ -54,19 +55,21 @@ impl<H: Host> Core<H> {
         self: &Arc<Self>,
         task: &mut Option<Task>,
         submission: Submission<'_>,
+        debts: &mut Debts,
     ) -> Result<Location, NotAccepted> {
         let (permit, seen) = self.gate.take().map_err(NotAccepted::NoPermit)?;
-        self.place_and_pay(permit, seen, task, submission)
+        self.place_slowly(permit, seen, task, submission, debts)
     }
 
-    /// Places a task that has a permit, and did not take a fast way. Pays what that leads to.
+    /// Places a task that has a permit, and did not take a fast way.
     #[cold]
-    fn place_and_pay(
+    fn place_slowly(
         self: &Arc<Self>,
         permit: Permit,
         seen: Permits,
         task: &mut Option<Task>,
         submission: Submission<'_>,
+        debts: &mut Debts,
     ) -> Result<Location, NotAccepted> {
         submission.start(&self.env);
         let accepted = Accepted {
@@ -75,10 +78,8 @@ impl<H: Host> Core<H> {
             nested: submission.is_nested(&self.env),
             stamp: H::stamp(self),
         };
-        let mut owed = Owed::default();
-        let placed = self.place(accepted, task, &mut owed);
-        self.pay(&mut owed);
-        placed.map_err(NotAccepted::NotPlaced)
+        self.place(accepted, task, debts.get_or_insert_default())
+            .map_err(NotAccepted::NotPlaced)
     }
 
     // ---- the fast ways ----------------------------------------------------------------
@@ -93,6 +94,7 @@ impl<H: Host> Core<H> {
         seen: Permits,
         task: &mut Option<Task>,
         submission: Submission<'_>,
+        debts: &mut Debts,
     ) -> Result<Location, Permit> {
         let mut even_parked = true;
         if self.has_queue() && !seen.is_asleep() {
@@ -107,7 +109,7 @@ impl<H: Host> Core<H> {
             }
             if !submission.is_nested(&self.env) {
                 if self.in_flight.load().is_any_awake() || self.is_each_worker_busy() {
-                    return Ok(self.push_fast(task, permit));
+                    return Ok(self.push_fast(task, permit, submission, debts));
                 }
                 even_parked = false;
             }
@@ -131,23 +133,29 @@ impl<H: Host> Core<H> {
 
     /// Pushes the task. Then makes sure that a worker looks at the queue (A3).
     #[inline(always)]
-    fn push_fast(self: &Arc<Self>, task: &mut Option<Task>, permit: Permit) -> Location {
+    fn push_fast(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        permit: Permit,
+        submission: Submission<'_>,
+        debts: &mut Debts,
+    ) -> Location {
         let position = self.queue.push(task, permit);
         let is_looked_after =
             self.in_flight.load().is_any_searching() || self.is_each_worker_busy();
         if !is_looked_after || !self.env.is_fast_path_open() {
-            self.look_and_pay(position);
+            self.look_after(position, submission, debts);
         }
         Location::Queue { position }
     }
 
     #[cold]
-    fn look_and_pay(self: &Arc<Self>, position: u64) {
-        let mut owed = Owed::default();
-        self.look(Seen::is_any_searching, &mut owed);
+    fn look_after(self: &Arc<Self>, position: u64, submission: Submission<'_>, debts: &mut Debts) {
+        submission.start(&self.env);
+        let owed = debts.get_or_insert_default();
+        self.look(Seen::is_any_searching, owed);
         // Without a stamp: a pool that needs stamps is never in the state in which this way is open.
-        H::has_pushed(self, position, 0, &mut owed);
-        self.pay(&mut owed);
+        H::has_pushed(self, position, 0, owed);
     }
 
     // ---- all ways -----------------------------------------------------------------------

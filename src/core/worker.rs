@@ -47,8 +47,8 @@ pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize) {
     while it.is_held() {
         backoff.wait();
     }
-    let pay = |ctx: &Ctx<'_>| pay(core, ctx);
-    let ctx = Ctx::new(&core.env, &it.record, slot, &pay);
+    let pay_others = |owed: &mut Owed| core.pay_others(owed);
+    let ctx = Ctx::new(&core.env, &it.record, slot, &pay_others);
     let worker = Worker {
         core,
         it,
@@ -58,15 +58,6 @@ pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize) {
         state: Cell::new(State::Idle),
     };
     ctx.during(|| worker.live());
-}
-
-/// Pays what the worker owes.
-fn pay<H: Host>(core: &Arc<Core<H>>, ctx: &Ctx<'_>) {
-    while ctx.owes() {
-        // While the debts are paid, `ctx` can take new ones.
-        let mut owed = ctx.take_owed();
-        ctx.call_back(|| core.pay(&mut owed));
-    }
 }
 
 pub(crate) struct Worker<'a, H> {
@@ -123,7 +114,7 @@ impl<H: Host> Worker<'_, H> {
                 _ => return self.wait(),
             }
             let Popped::Task(position, its) = self.pop(place) else {
-                pay(self.core, self.ctx);
+                self.ctx.pay();
                 self.rest();
                 return self.wait();
             };

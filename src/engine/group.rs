@@ -52,9 +52,7 @@ pub(crate) fn submit_member<J: Job>(
         Err(why) => return Err((job, why.into_refusal())),
     };
     let (pending, options) = entered.add_to(members, options);
-    let location = submit_with(core, pending, job, options)?;
-    core.note_member(members, location);
-    Ok(location)
+    submit_with(core, pending, job, options)
 }
 
 impl Core {
@@ -116,34 +114,21 @@ impl Core {
         Err(self.host.counts.refuse(SubmitError::Refused(why)))
     }
 
-    /// Notes that a member has been accepted at a place. Does what [`member_accepted`] does, and pays
-    /// for it.
-    ///
-    /// [`member_accepted`]: Self::member_accepted
-    #[inline]
-    pub(crate) fn note_member(self: &Arc<Self>, members: Option<&Owner>, location: Location) {
-        if let Some(members) = members {
-            let mut owed = Owed::default();
-            self.member_accepted(members, location, &mut owed);
-            self.pay(&mut owed);
-        }
-    }
-
     /// Notes the queue position of an accepted member. If the group is cancelled by now, the cancel
     /// may have missed the task, because it read the positions before this one was noted (P3). So
     /// this thread takes the task out.
     #[inline]
-    pub(crate) fn member_accepted(
+    pub(crate) fn member_accepted<'a>(
         self: &Arc<Self>,
         members: &Arc<Members>,
         location: Location,
-        owed: &mut Owed,
+        owed: impl FnOnce() -> &'a mut Owed,
     ) {
         if let Location::Queue { position } = location {
             members.note(position, || self.queue.load_head());
         }
         if members.is_cancelled() {
-            self.discard_queued(members, owed);
+            self.discard_queued(members, owed());
         }
     }
 

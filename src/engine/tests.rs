@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 fn serves(core: &Arc<Core>, f: impl FnOnce() + Send + 'static) -> bool {
-    submit(core, (), f, |task| core.submit_plain(task)).is_ok()
+    submit(core, (), f, |task, debts| core.submit_plain(task, debts)).is_ok()
 }
 
 fn call<F, R>(core: &Arc<Core>, f: F) -> Result<R, DeadlineError<F>>

@@ -196,8 +196,17 @@ impl Gate {
     fn take_unless(&self, flags: u64) -> Result<(Permit, Seen), Seen> {
         let mut word = self.load().0;
         loop {
-            if word & flags != 0 || word / ONE >= self.bound() {
+            if word & flags != 0 {
                 return Err(Seen(word));
+            }
+            let bound = self.bound();
+            if word / ONE >= bound {
+                // The bound may have fallen below this word after tasks had ended. So the word is read
+                // again: none is free only if none is free now.
+                word = self.load().0;
+                if word & flags != 0 || word / ONE >= bound {
+                    return Err(Seen(word));
+                }
             }
             // ORDERING: S2: acquires what the permit's last task did. S3: fails if a flag was set.
             match (self.word).compare_exchange(word, word + ONE, Ordering::SeqCst, Ordering::SeqCst)

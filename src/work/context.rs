@@ -11,12 +11,13 @@ use crate::sync::{
     Ordering,
 };
 use crate::work::env::{Around, Env, NEVER};
-use crate::work::job::TaskEnd;
+use crate::work::job::{Captured, TaskEnd};
 use crate::work::observe::{self, Moment};
 use crate::work::options::Options;
 use crate::work::owed::Owed;
-use crate::work::panics::{has_panicked, Payload};
+use crate::work::panics::{drop_contained, has_panicked, Payload};
 use crate::work::record::Record;
+use crate::work::user_code;
 use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;
 
@@ -27,11 +28,12 @@ pub(crate) struct Ctx<'a> {
     pub(crate) record: &'a Record,
     pub(crate) slot: usize,
     /// The debts of this worker. They are paid in the worker's loop and, if a queued task came with a debt,
-    /// by `pay` once that task has started.
+    /// by `prepare` once that task has started.
     owed: RefCell<Owed>,
     /// Set if anything may be owed.
     owes: Cell<bool>,
-    pay: &'a dyn Fn(&Self),
+    /// Pays the debts to other threads.
+    pay_others: &'a dyn Fn(&mut Owed),
     /// Set while this worker counts as awake.
     pub(crate) is_counted: Cell<bool>,
     /// The node of the caller that submitted the running task by `do_with_deadline`. `None` for any
@@ -67,7 +69,7 @@ impl<'a> Ctx<'a> {
         env: &'a Env,
         record: &'a Record,
         slot: usize,
-        pay: &'a dyn Fn(&Self),
+        pay_others: &'a dyn Fn(&mut Owed),
     ) -> Self {
         Self {
             env,
@@ -75,7 +77,7 @@ impl<'a> Ctx<'a> {
             slot,
             owed: RefCell::default(),
             owes: Cell::new(false),
-            pay,
+            pay_others,
             is_counted: Cell::new(false),
             caller: Cell::new(None),
             label: Cell::new(None),
@@ -197,20 +199,21 @@ impl<'a> Ctx<'a> {
     /// Calls user code that may call `fork`. In a forked child, this ends the process instead of
     /// returning, because the worker must not run the parent's tasks there.
     pub(crate) fn call_back(&self, f: impl FnOnce()) {
-        self.assert_not_counted();
+        self.assert_not_relied_on();
         f();
         if self.env.is_forked() {
             fork::end_child();
         }
     }
 
-    /// Asserts, in debug builds and models, that no thread may rely on this worker to look at the queue.
-    /// User code may take long.
+    /// Asserts, in debug builds and models, that no thread relies on this worker to look at the queue, and
+    /// that it owes other threads nothing. User code may take long.
     #[inline(always)]
-    fn assert_not_counted(&self) {
-        debug_assert!(
-            !self.is_counted.get(),
-            "user code in a worker that counts as awake"
+    fn assert_not_relied_on(&self) {
+        #[cfg(debug_assertions)]
+        assert!(
+            !self.is_counted.get() && !self.owed.borrow().is_owed_to_others(),
+            "user code in a worker that others rely on"
         );
     }
 
@@ -233,13 +236,45 @@ impl<'a> Ctx<'a> {
         self.owed.take()
     }
 
+    /// Pays what this worker owes to other threads. Calls no user code.
+    pub(crate) fn pay_others(&self) {
+        if self.owes() {
+            let mut owed = self.take_owed();
+            (self.pay_others)(&mut owed);
+            if owed.has_calls() {
+                self.owes.set(true);
+                *self.owed.borrow_mut() = owed;
+            } else {
+                let _ = owed.take_calls();
+            }
+        }
+    }
+
+    /// Pays all that this worker owes, in a loop, because user code may lead to new debts.
+    pub(crate) fn pay(&self) {
+        while self.owes() {
+            let mut owed = self.take_owed();
+            (self.pay_others)(&mut owed);
+            let calls = owed.take_calls();
+            if !calls.is_empty() {
+                self.call_back(|| user_code::call(self.env, calls));
+            }
+        }
+    }
+
+    /// Drops the captures of a task whose turn came too late. Pays first, because the drop may take long.
+    pub(crate) fn drop_captured(&self, captured: Option<Captured>) {
+        if captured.is_some() {
+            self.pay();
+            self.call_back(|| _ = drop_contained(captured));
+        }
+    }
+
     /// Does what must be done before a task's code is called, and after its caller can leave: pays
     /// what is owed, and notes the start if ages are tracked.
     #[cold]
     fn prepare(&self) {
-        if self.owes() {
-            (self.pay)(self);
-        }
+        self.pay();
         if self.notes_start {
             (self.record).describe(self.label.get(), Some(self.env.nanos_now()));
         }
@@ -267,7 +302,7 @@ impl<'a> Ctx<'a> {
         if self.yield_timer.should_read_clock() {
             self.yield_if_due();
         }
-        self.assert_not_counted();
+        self.assert_not_relied_on();
         assert_no_lock();
         let started = Moment::now(self.env);
         let result = match &self.env.hooks.around {

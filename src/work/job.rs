@@ -12,7 +12,7 @@ use crate::work::context::Ctx;
 use crate::work::observe::Moment;
 use crate::work::options::{Options, StoredOptions, TaskTimes};
 use crate::work::owed::Owed;
-use crate::work::panics::{drop_contained, has_panicked};
+use crate::work::panics::has_panicked;
 use std::any::Any;
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, MaybeUninit};
@@ -194,10 +194,13 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
             true => || TaskError::Expired,
             false => || TaskError::Cancelled,
         };
+        // Before the drop of captures, which may take long. No user code is called before the waiter of a
+        // task without captures is told, because that caller cannot leave meanwhile.
+        ctx.pay_others();
         let mut release = self.discard(error);
         if is_late {
             // Law 21: the waiter of an expired task is told once its closure has been dropped.
-            drop_contained(release.captured.take());
+            ctx.drop_captured(release.captured.take());
         }
         end(why);
         ctx.owe(|owed| release.settle(owed));

@@ -34,6 +34,9 @@ pub(crate) struct Owed {
     calls: Calls,
 }
 
+/// The debts of a submission. Most submissions have none, and make no [`Owed`].
+pub(crate) type Debts = Option<Owed>;
+
 /// The next thing that is owed to other threads.
 pub(crate) enum Due {
     /// Pass dead cells of the queue.
@@ -112,6 +115,12 @@ impl Owed {
     pub(crate) fn calls(&mut self) -> &mut Calls {
         self.any = true;
         &mut self.calls
+    }
+
+    /// Returns `true` if anything is owed to other threads.
+    #[cfg(debug_assertions)]
+    pub(crate) fn is_owed_to_others(&self) -> bool {
+        self.has_dead || self.look || self.is_over || self.space > 0 || !self.lines.is_empty()
     }
 
     #[inline]

@@ -4,7 +4,6 @@
 use crate::core::call::{call, Entrance};
 use crate::core::submission::{Location, Submission, SubmitError};
 use crate::engine::shared::{Core, Shared};
-use crate::engine::submit::erase::accept;
 use crate::engine::submit::request::{SubmitOptions, SubmitterOptions};
 use crate::error::{DeadlineError, Unrun};
 use crate::parts::deadline::{Deadline, Until};
@@ -13,7 +12,7 @@ use crate::sync::Arc;
 use crate::work::env::NEVER;
 use crate::work::job::Task;
 use crate::work::options::{Options, StoredOptions, TaskTimes};
-use crate::work::owed::Owed;
+use crate::work::owed::{Debts, Owed};
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -63,6 +62,7 @@ impl Entrance<Shared> for Member<'_> {
         core: &Arc<Core>,
         task: &mut Option<Task>,
         submission: Submission<'_>,
+        debts: &mut Debts,
     ) -> Result<Location, SubmitError> {
         let options = SubmitOptions {
             submission,
@@ -70,11 +70,8 @@ impl Entrance<Shared> for Member<'_> {
         };
         let entered = core.enter(self.members, &options)?;
         let (pending, options) = entered.add_to(self.members, options);
-        accept(core, task, &options).inspect_err(|_| pending.into_iter().for_each(Pending::exit))
-    }
-
-    fn has_accepted(&self, core: &Arc<Core>, location: Location) {
-        core.note_member(self.members, location);
+        core.submit(task, &options, debts)
+            .inspect_err(|_| pending.into_iter().for_each(Pending::exit))
     }
 
     fn has_taken_back(&self, owed: &mut Owed) {

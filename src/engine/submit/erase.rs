@@ -8,24 +8,26 @@ use crate::sync::Arc;
 use crate::work::job::{Job, Task};
 use crate::work::observe::Moment;
 use crate::work::options::StoredOptions;
+use crate::work::owed::Debts;
 
 /// The place where the task was put, or the refused job with the reason. The options that were
 /// stored with a refused job are dropped.
 type SubmitResult<J, L = Location> = Result<L, (J, Refusal)>;
 
-/// Turns a job into a task and submits the task with `accept`.
+/// Turns a job into a task, submits the task with `accept`, and pays the debts of that.
 // Inlined, because a call would copy the closure. The loads of the copy are wider than the stores
 // that have just written the closure, so the CPU could not forward the stores to the loads, and the
 // loads would stall. Without inlining, each refusal took 4 ns longer.
 #[inline(always)]
 pub(crate) fn submit<S: StoredOptions, J: Job, L>(
-    core: &Core,
+    core: &Arc<Core>,
     stored: S,
     job: J,
-    accept: impl FnOnce(&mut Option<Task>) -> Result<L, SubmitError>,
+    accept: impl FnOnce(&mut Option<Task>, &mut Debts) -> Result<L, SubmitError>,
 ) -> SubmitResult<J, L> {
     let mut task = Some(Task::new(Moment::now(&core.env), stored, job));
-    accept(&mut task).map_err(|why| {
+    let mut debts = None;
+    let result = accept(&mut task, &mut debts).map_err(|why| {
         let task = task.expect("what is refused stays");
         // SAFETY: the task was made above, of these types.
         let (stored, job) = unsafe { task.into_parts::<S, J>() };
@@ -35,7 +37,9 @@ pub(crate) fn submit<S: StoredOptions, J: Job, L>(
             pending.exit();
         }
         (job, why.into_refusal())
-    })
+    });
+    core.pay_debts(debts);
+    result
 }
 
 /// Submits a job with the options that a submitter, group or scope adds.
@@ -49,22 +53,10 @@ pub(crate) fn submit_with<S: StoredOptions, J: Job>(
     if options.extras.wrap() {
         submit_wrapped(core, stored, job, options)
     } else {
-        submit(core, stored, job, |task| accept(core, task, &options))
+        submit(core, stored, job, |task, debts| {
+            core.submit(task, &options, debts)
+        })
     }
-}
-
-/// Submits a task. If it is accepted, the task keeps its permit of its group.
-#[inline]
-pub(crate) fn accept(
-    core: &Arc<Core>,
-    task: &mut Option<Task>,
-    options: &SubmitOptions<'_>,
-) -> Result<Location, SubmitError> {
-    let location = core.submit(task, options)?;
-    if let Some(permit) = options.of_group.take() {
-        permit.leave_with_task();
-    }
-    Ok(location)
 }
 
 fn submit_wrapped<S: StoredOptions, J: Job>(
@@ -82,7 +74,7 @@ fn submit_wrapped<S: StoredOptions, J: Job>(
         },
         ..options
     };
-    let accept = |task: &mut Option<Task>| accept(core, task, &options);
+    let accept = |task: &mut Option<Task>, debts: &mut Debts| core.submit(task, &options, debts);
     match (extras.label, times) {
         (Some(label), None) => submit(core, (label, stored), job, accept),
         (None, times) => submit(core, (times, stored), job, accept),

@@ -10,7 +10,7 @@ use crate::parts::gate::Seen;
 use crate::stats::WhenFull;
 use crate::sync::Arc;
 use crate::work::job::Task;
-use crate::work::owed::Owed;
+use crate::work::owed::Debts;
 
 /// The result of the first poll of a future.
 pub(crate) enum Admitted {
@@ -25,21 +25,22 @@ impl Core {
         self: &Arc<Self>,
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
+        debts: &mut Debts,
     ) -> Result<Location, SubmitError> {
         if self.env.is_fast_path_open() && !options.waits_for_group && !options.is_cancelled() {
-            match self.accept(task, options.submission) {
-                Ok(location) => return Ok(location),
+            match self.accept(task, options.submission, debts) {
+                Ok(location) => return Ok(self.has_accepted(location, options, debts)),
                 // A saturated pool refuses a task without a write to memory that workers read.
                 Err(NotAccepted::NoPermit(seen)) if self.must_refuse(seen, options) => {
-                    return Err(self.refuse(options, options.no_space(&self.env, false)));
+                    return Err(self.refuse(options, options.no_space(&self.env, false), debts));
                 }
                 Err(NotAccepted::NoPermit(_)) => {}
                 Err(NotAccepted::NotPlaced(why)) => {
-                    return Err(self.refuse(options, SubmitError::Refused(why)));
+                    return Err(self.refuse(options, SubmitError::Refused(why), debts));
                 }
             }
         }
-        self.submit_slowly(task, options)
+        self.submit_slowly(task, options, debts)
     }
 
     /// Submits the task without options. This is a separate function so that the compiler can
@@ -47,9 +48,10 @@ impl Core {
     pub(crate) fn submit_plain(
         self: &Arc<Self>,
         task: &mut Option<Task>,
+        debts: &mut Debts,
     ) -> Result<(), SubmitError> {
         if self.env.is_fast_path_open() {
-            match self.accept(task, Submission::default()) {
+            match self.accept(task, Submission::default(), debts) {
                 Ok(_) => return Ok(()),
                 Err(NotAccepted::NoPermit(seen))
                     if self.must_refuse(seen, &SubmitterOptions::NONE.plain()) =>
@@ -63,13 +65,35 @@ impl Core {
                 }
             }
         }
-        self.submit_plain_slowly(task)
+        self.submit_plain_slowly(task, debts)
     }
 
     #[cold]
-    fn submit_plain_slowly(self: &Arc<Self>, task: &mut Option<Task>) -> Result<(), SubmitError> {
-        self.submit_slowly(task, &SubmitterOptions::NONE.plain())
+    fn submit_plain_slowly(
+        self: &Arc<Self>,
+        task: &mut Option<Task>,
+        debts: &mut Debts,
+    ) -> Result<(), SubmitError> {
+        self.submit_slowly(task, &SubmitterOptions::NONE.plain(), debts)
             .map(drop)
+    }
+
+    /// Does what a group adds to a task that was just accepted: the task keeps its permit of the group,
+    /// and the group notes where the task is. Returns the location.
+    #[inline]
+    fn has_accepted(
+        self: &Arc<Self>,
+        location: Location,
+        options: &SubmitOptions<'_>,
+        debts: &mut Debts,
+    ) -> Location {
+        if let Some(permit) = options.of_group.take() {
+            permit.leave_with_task();
+        }
+        if let Some(members) = options.members {
+            self.member_accepted(members, location, || debts.get_or_insert_default());
+        }
+        location
     }
 
     /// Returns `true` if a submission that got no permit in an open pool must not wait for one.
@@ -84,12 +108,12 @@ impl Core {
         self: &Arc<Self>,
         options: &SubmitOptions<'_>,
         why: SubmitError,
+        debts: &mut Debts,
     ) -> SubmitError {
         let why = self.host.counts.refuse(why);
         if let Some(permit) = options.of_group.take() {
-            let mut owed = Owed::default();
-            self.give_to_group(options.members.map(|members| &**members), permit, &mut owed);
-            self.pay(&mut owed);
+            let members = options.members.map(|members| &**members);
+            self.give_to_group(members, permit, debts.get_or_insert_default());
         }
         why
     }
@@ -100,10 +124,11 @@ impl Core {
         self: &Arc<Self>,
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
+        debts: &mut Debts,
     ) -> Result<Location, SubmitError> {
         options.submission.start(&self.env);
         if let Some(why) = self.may_not_submit(options) {
-            return Err(self.refuse(options, SubmitError::Refused(why)));
+            return Err(self.refuse(options, SubmitError::Refused(why), debts));
         }
         let policy = options.extras.when_full.unwrap_or(self.host.when_full);
         // A worker of this pool must not wait for space, because that worker itself may have to
@@ -115,23 +140,25 @@ impl Core {
         };
         if options.waits_for_group {
             // Only a submission that may wait comes here without its group's permit.
-            return self.wait_for_space(task, options, &block_until);
+            return self.wait_for_space(task, options, &block_until, debts);
         }
         let mut spin = BoundedSpin::new(self.parallel, false);
         loop {
-            match self.accept_slowly(task, options.submission) {
-                Ok(location) => return Ok(location),
+            match self.accept_slowly(task, options.submission, debts) {
+                Ok(location) => return Ok(self.has_accepted(location, options, debts)),
                 Err(NotAccepted::NotPlaced(why)) => {
-                    return Err(self.refuse(options, SubmitError::Refused(why)));
+                    return Err(self.refuse(options, SubmitError::Refused(why), debts));
                 }
                 Err(NotAccepted::NoPermit(seen)) if seen.is_closed() => {
-                    return Err(self.refuse(options, SubmitError::Refused(Refusal::Closed)));
+                    return Err(self.refuse(options, SubmitError::Refused(Refusal::Closed), debts));
                 }
                 Err(_) if may_wait && self.spin_for_space(&mut spin) => {}
-                Err(_) if may_wait => return self.wait_for_space(task, options, &block_until),
+                Err(_) if may_wait => {
+                    return self.wait_for_space(task, options, &block_until, debts)
+                }
                 Err(_) => {
                     let why = options.no_space(&self.env, policy.blocks());
-                    return Err(self.refuse(options, why));
+                    return Err(self.refuse(options, why, debts));
                 }
             }
         }
@@ -143,31 +170,34 @@ impl Core {
         self: &Arc<Self>,
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
-        owed: &mut Owed,
+        debts: &mut Debts,
     ) -> Result<Admitted, SubmitError> {
         if let Some(why) = self.may_not_submit(options) {
-            return Err(self.refuse(options, SubmitError::Refused(why)));
+            return Err(self.refuse(options, SubmitError::Refused(why), debts));
         }
         if !options.waits_for_group {
-            match self.accept_slowly(task, options.submission) {
-                Ok(location) => return Ok(Admitted::Accepted(location)),
+            match self.accept_slowly(task, options.submission, debts) {
+                Ok(location) => {
+                    let location = self.has_accepted(location, options, debts);
+                    return Ok(Admitted::Accepted(location));
+                }
                 Err(NotAccepted::NotPlaced(why)) => {
-                    return Err(self.refuse(options, SubmitError::Refused(why)));
+                    return Err(self.refuse(options, SubmitError::Refused(why), debts));
                 }
                 Err(NotAccepted::NoPermit(_)) => {}
             }
             if options.submission.is_on_worker(&self.env) {
                 let why = options.no_space(&self.env, true);
-                return Err(self.refuse(options, why));
+                return Err(self.refuse(options, why, debts));
             }
         }
         let wanted = task.take().expect("a task to submit");
-        self.join_line(wanted, options, None, owed)
+        self.join_line(wanted, options, None, debts.get_or_insert_default())
             .map(Admitted::InLine)
             .map_err(|back| {
                 *task = Some(back);
                 let why = self.may_not_submit(options).unwrap_or(Refusal::Closed);
-                self.refuse(options, SubmitError::Refused(why))
+                self.refuse(options, SubmitError::Refused(why), debts)
             })
     }
 

@@ -18,7 +18,7 @@ use crate::parts::line::{Left, Passed, Waits, POOL};
 use crate::parts::members::{Members, Pending};
 use crate::sync::{thread, Arc};
 use crate::work::job::Task;
-use crate::work::owed::Owed;
+use crate::work::owed::{Debts, Owed};
 use crate::work::panics::drop_contained;
 
 /// The reason why an owner has left the line before its turn.
@@ -99,7 +99,7 @@ impl Core {
                     permit.leave_with_task();
                 }
                 if let Some(members) = &members {
-                    self.member_accepted(members, location, owed);
+                    self.member_accepted(members, location, || &mut *owed);
                 }
                 self.answer(ticket, Ok(location), owed);
             }
@@ -242,19 +242,21 @@ impl Core {
         task: &mut Option<Task>,
         options: &SubmitOptions<'_>,
         block_until: &Deadline,
+        debts: &mut Debts,
     ) -> Result<Location, SubmitError> {
-        let mut owed = Owed::default();
         let wanted = task.take().expect("a task to submit");
         let thread = Some(WakeUp::Thread(thread::current()));
-        let ticket = match self.join_line(wanted, options, thread, &mut owed) {
+        let joined = self.join_line(wanted, options, thread, debts.get_or_insert_default());
+        let ticket = match joined {
             Ok(ticket) => ticket,
             Err(back) => {
                 *task = Some(back);
                 let why = self.may_not_submit(options).unwrap_or(Refusal::Closed);
-                return Err(self.refuse(options, SubmitError::Refused(why)));
+                return Err(self.refuse(options, SubmitError::Refused(why), debts));
             }
         };
-        self.pay(&mut owed);
+        // Others must not wait until this thread wakes up.
+        self.pay_debts(debts.take());
         let own = options.submission.deadline.unwrap_or(block_until);
         let until = std::cmp::min_by_key(own, block_until, |deadline| self.env.due(deadline));
         let answer = loop {
@@ -262,10 +264,9 @@ impl Core {
                 break answer;
             }
             if !until.park() {
-                match self.leave_line(ticket, &mut owed) {
+                match self.leave_line(ticket, debts.get_or_insert_default()) {
                     Ok(answer) => break answer,
                     Err(left) => {
-                        self.pay(&mut owed);
                         *task = Some(left.task);
                         return Err(self.host.counts.refuse(options.too_late(left.in_group)));
                     }

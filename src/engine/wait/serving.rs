@@ -92,22 +92,13 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
         let (pending, options) = entered.add_to(members, options);
         let (job, side) = pair(self.extras.label, closure);
         let task = Task::new(Moment::now(&core.env), (times, pending), job);
-        let (mut task, mut owed) = (Some(task), Owed::default());
-        let admitted = core.admit_future(&mut task, &options, &mut owed);
-        let result = match admitted {
+        let (mut task, mut debts) = (Some(task), None);
+        let result = match core.admit_future(&mut task, &options, &mut debts) {
             Ok(Admitted::InLine(ticket)) => {
                 self.in_line = Some((ticket, side));
                 None
             }
-            Ok(Admitted::Accepted(location)) => {
-                if let Some(permit) = options.of_group.take() {
-                    permit.leave_with_task();
-                }
-                if let Some(members) = members {
-                    core.member_accepted(members, location, &mut owed);
-                }
-                Some(Ok(Ticket::new(side, core, location)))
-            }
+            Ok(Admitted::Accepted(location)) => Some(Ok(Ticket::new(side, core, location))),
             Err(why) => {
                 let task = task.expect("a refused task stays");
                 if let Some(members) = members {
@@ -119,7 +110,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
                 Some(Err(Refused::new(closure, why.into_refusal())))
             }
         };
-        core.pay(&mut owed);
+        core.pay_debts(debts);
         result
     }
 
