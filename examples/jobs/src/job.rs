@@ -43,11 +43,22 @@ impl Job {
     /// Returns the job as JSON, or the reason why no queue should take it.
     pub fn to_json(&self) -> Result<String, String> {
         let json = serde_json::to_string(self).map_err(|error| error.to_string())?;
-        match (self.key.len(), json.len()) {
-            (1..=200, ..=MAX_BYTES) => Ok(json),
-            (1..=200, bytes) => Err(format!("a job of {bytes} bytes: at most {MAX_BYTES}")),
-            (bytes, _) => Err(format!("a key of {bytes} bytes: 1 to 200")),
+        match (json.len(), self.key.len()) {
+            (..=MAX_BYTES, 1..=200) => Ok(json),
+            (..=MAX_BYTES, bytes) => Err(format!("a key of {bytes} bytes: 1 to 200")),
+            (bytes, _) => Err(format!("a job of {bytes} bytes: at most {MAX_BYTES}")),
         }
+    }
+
+    /// Reads a job that any program may have added, or returns what is wrong with it.
+    pub fn from_json(json: &serde_json::Value) -> Result<Self, String> {
+        let bytes = json.to_string().len();
+        if bytes > MAX_BYTES {
+            return Err(format!("a job of {bytes} bytes: at most {MAX_BYTES}"));
+        }
+        let job = Self::deserialize(json).map_err(|error| error.to_string())?;
+        job.to_json()?;
+        Ok(job)
     }
 
     /// Does the work on a thread of the pool, where it may block. Returns what is to be stored.

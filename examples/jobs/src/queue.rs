@@ -151,7 +151,7 @@ pub struct Dead {
 
 /// Returns the dead letters, oldest first.
 pub async fn dead(db: &PgPool) -> Result<Vec<Dead>, Error> {
-    let dead = "SELECT id, key, left(last_error, 500) AS reason FROM graphile_worker.jobs
+    let dead = "SELECT id, key, last_error AS reason FROM graphile_worker.jobs
                 WHERE attempts >= max_attempts AND locked_at IS NULL ORDER BY id";
     let rows = sqlx::query(dead).fetch_all(db).await?;
     let dead = rows.into_iter().map(|row| Dead {

@@ -13,8 +13,9 @@ use graphile_worker::{
 };
 use lazypool::{Pool, Shutdown, TaskError};
 use metrics_exporter_prometheus::PrometheusBuilder;
+use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, types::chrono};
-use std::{process, sync::Arc, thread, time::Duration};
+use std::{fmt, process, sync::Arc, thread, time::Duration};
 use tokio::{
     select,
     signal::unix::{SignalKind, signal},
@@ -45,7 +46,20 @@ struct Worker {
     pool: Pool,
 }
 
-impl TaskHandler for Job {
+/// What the engine hands over: any JSON. It would store serde's error, which may repeat all of it.
+#[derive(Deserialize, Serialize)]
+struct Payload(serde_json::Value);
+
+/// Why an attempt has failed. The engine stores it as its `Debug` shows it: short.
+struct Reason(String);
+
+impl fmt::Debug for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.500}", self.0)
+    }
+}
+
+impl TaskHandler for Payload {
     const IDENTIFIER: &'static str = KIND;
 
     async fn run(self, context: WorkerContext) -> impl IntoTaskHandlerResult {
@@ -53,13 +67,14 @@ impl TaskHandler for Job {
             .get_ext::<Arc<Worker>>()
             .expect("`options` adds it")
             .clone();
-        worker.run(self, *context.job().attempts()).await
+        let result = worker.run(&self.0, *context.job().attempts()).await;
+        result.map_err(Reason)
     }
 }
 
 impl Worker {
-    async fn run(&self, job: Job, attempt: i16) -> Result<(), String> {
-        job.to_json()?; // also other programs add jobs
+    async fn run(&self, payload: &serde_json::Value, attempt: i16) -> Result<(), String> {
+        let job = Job::from_json(payload)?;
         let text = |error: Error| error.to_string();
         if queue::is_done(&self.db, &job.key).await.map_err(text)? {
             return Ok(());
@@ -136,7 +151,7 @@ impl Worker {
             .with_refetch_delay(delay);
         WorkerOptions::default()
             .pg_pool(self.db.clone())
-            .define_job::<Job>()
+            .define_job::<Payload>()
             .add_extension(self.clone())
             .concurrency(workers)
             .poll_interval(POLL)
