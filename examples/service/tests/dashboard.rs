@@ -64,6 +64,13 @@ fn lost(pool: &Pool, name: &str) -> f64 {
     value(pool, name, "workers_abandoned")
 }
 
+/// Returns the names of metrics: each word that begins with this.
+fn names(begin: &str, text: &'static str) -> BTreeSet<&'static str> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(move |c| !is_word(c));
+    words.filter(|w| w.starts_with(begin)).collect()
+}
+
 /// The dashboard asks for each metric on the page, and for no other. The alerts ask for some.
 #[test]
 fn the_dashboard_asks_for_what_a_pool_tells() {
@@ -80,18 +87,24 @@ fn the_dashboard_asks_for_what_a_pool_tells() {
     let mut told: BTreeSet<_> = told.collect();
     // The panels of either histogram ask for quantiles and for buckets.
     told.extend(["lazypool_task_start_delay_seconds_bucket", BUCKETS]);
-    // Each word that begins with `lazypool_` is the name of a metric.
-    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let names = |text: &'static str| {
-        let words = text.split(move |c| !is_word(c));
-        let names: BTreeSet<_> = words.filter(|w| w.starts_with("lazypool_")).collect();
-        names
-    };
-    assert_eq!(names(DASHBOARD), told);
-    assert!(names(ALERTS).is_subset(&told));
+    assert_eq!(names("lazypool_", DASHBOARD), told);
+    assert!(names("lazypool_", ALERTS).is_subset(&told));
     for label in ["pool", "label", "reason"] {
         assert!(page.contains(&format!("{label}=\"")), "{page}");
     }
+}
+
+/// So do the row and the alerts of a process that runs durable jobs. The trials of `examples/jobs`
+/// read these names from the page of such a process.
+#[test]
+fn the_dashboard_asks_for_what_jobs_tell() {
+    let worker = include_str!("../../jobs/src/worker.rs");
+    let gauges = worker.split("metrics::gauge!(\"").skip(1);
+    let told: BTreeSet<_> = gauges.filter_map(|rest| rest.split('"').next()).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(names("jobs_", DASHBOARD), told);
+    assert_eq!(names("jobs_", ALERTS), told);
+    assert!(names("lazypool_", ALERTS).contains("lazypool_workers_abandoned"));
 }
 
 /// [`failed`] computes what the panel does.
