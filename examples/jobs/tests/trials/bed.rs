@@ -19,10 +19,10 @@ use std::{
 use tokio::time::sleep;
 
 /// The longest wait, in vain.
-pub const LIMIT: Duration = Duration::from_secs(100);
+pub(crate) const LIMIT: Duration = Duration::from_secs(100);
 
 /// The program with all commands.
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_jobs");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_jobs");
 
 /// Short times. A process counts as dead after four seconds.
 const TIMES: [(&str, &str); 4] = [
@@ -42,14 +42,14 @@ const FINISHES: &str = "
 ";
 
 /// A server, and the settings of the workers.
-pub struct Bed {
-    pub server: Server,
-    pub db: PgPool,
-    pub environment: Vec<(&'static str, String)>,
+pub(crate) struct Bed {
+    pub(crate) server: Server,
+    pub(crate) db: PgPool,
+    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 /// A job without a fault.
-pub fn job(key: impl ToString, ms: u64) -> Job {
+pub(crate) fn job(key: impl ToString, ms: u64) -> Job {
     Job {
         key: key.to_string(),
         ms,
@@ -57,11 +57,11 @@ pub fn job(key: impl ToString, ms: u64) -> Job {
     }
 }
 
-pub fn jobs(count: usize, ms: u64) -> Vec<Job> {
+pub(crate) fn jobs(count: usize, ms: u64) -> Vec<Job> {
     (0..count).map(|n| job(n, ms)).collect()
 }
 
-pub fn faulty(key: &str, fault: Fault) -> Job {
+pub(crate) fn faulty(key: &str, fault: Fault) -> Job {
     Job {
         fault: Some(fault),
         ..job(key, 0)
@@ -70,7 +70,7 @@ pub fn faulty(key: &str, fault: Fault) -> Job {
 
 impl Bed {
     /// Starts a server. These settings come before the trials' usual ones.
-    pub async fn new(settings: &[(&'static str, &str)]) -> Self {
+    pub(crate) async fn new(settings: &[(&'static str, &str)]) -> Self {
         let server = Server::start().unwrap_or_else(|error| panic!("{error}"));
         let mut environment = vec![("DATABASE_URL", server.url("postgres"))];
         environment.extend(
@@ -99,18 +99,22 @@ impl Bed {
         }
     }
 
-    pub fn pairs(&self) -> Vec<(&str, &str)> {
+    pub(crate) fn pairs(&self) -> Vec<(&str, &str)> {
         let pairs = self.environment.iter().map(|(k, v)| (*k, v.as_str()));
         pairs.collect()
     }
 
     /// Starts worker processes. They are started again when they end.
-    pub fn fleet(&self, count: usize) -> Fleet {
+    pub(crate) fn fleet(&self, count: usize) -> Fleet {
         Fleet::start(Path::new(PROGRAM), count, &self.pairs()).expect("processes")
     }
 
     /// Adds jobs in one transaction. Returns how many are new.
-    pub async fn try_add(&self, jobs: &[Job], attempts: i16) -> Result<u64, jobs::settings::Error> {
+    pub(crate) async fn try_add(
+        &self,
+        jobs: &[Job],
+        attempts: i16,
+    ) -> Result<u64, jobs::settings::Error> {
         let mut tx = self.db.begin().await?;
         let new = queue::add(&mut tx, jobs, attempts).await?;
         tx.commit().await?;
@@ -118,13 +122,13 @@ impl Bed {
     }
 
     /// Adds jobs, all of which are new.
-    pub async fn add(&self, jobs: &[Job], attempts: i16) {
+    pub(crate) async fn add(&self, jobs: &[Job], attempts: i16) {
         let new = self.try_add(jobs, attempts).await.expect("an answer");
         assert_eq!(new, jobs.len() as u64);
     }
 
     /// Runs statements.
-    pub async fn run(&self, sql: &str) {
+    pub(crate) async fn run(&self, sql: &str) {
         sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned()))
             .execute(&self.db)
             .await
@@ -132,19 +136,19 @@ impl Bed {
     }
 
     /// Asks for one number.
-    pub async fn ask(&self, sql: &str) -> Result<i64, sqlx::Error> {
+    pub(crate) async fn ask(&self, sql: &str) -> Result<i64, sqlx::Error> {
         sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
             .fetch_one(&self.db)
             .await
     }
 
     /// Asks for one number of a server that must answer.
-    pub async fn number(&self, sql: &str) -> i64 {
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
         self.ask(sql).await.expect(sql)
     }
 
     /// Waits until a query returns at least this number. Meanwhile the server may be away.
-    pub async fn until(&self, sql: &str, least: i64) {
+    pub(crate) async fn until(&self, sql: &str, least: i64) {
         let start = Instant::now();
         loop {
             let now = self.ask(sql).await;
@@ -160,11 +164,11 @@ impl Bed {
         }
     }
 
-    pub async fn until_done(&self, least: i64) {
+    pub(crate) async fn until_done(&self, least: i64) {
         self.until("SELECT count(*) FROM done_keys", least).await;
     }
 
-    pub async fn until_held(&self, least: i64) {
+    pub(crate) async fn until_held(&self, least: i64) {
         let held = "SELECT count(*) FROM graphile_worker.jobs WHERE locked_at IS NOT NULL";
         self.until(held, least).await;
     }
@@ -179,7 +183,7 @@ impl Bed {
 
     /// Waits until no job is left but these dead ones. Then asserts the law: these keys are done, once
     /// each; those are dead, with a reason that says this; nothing else.
-    pub async fn law(&self, done: &[Job], dead: &[(&str, &str)]) {
+    pub(crate) async fn law(&self, done: &[Job], dead: &[(&str, &str)]) {
         let left = "SELECT -count(*) FROM graphile_worker.jobs WHERE attempts < max_attempts OR locked_at IS NOT NULL";
         self.until(left, 0).await;
         let mut keys: Vec<&str> = done.iter().map(|job| &*job.key).collect();
@@ -217,7 +221,7 @@ impl Bed {
     }
 
     /// Asserts that no job came to its end twice.
-    pub async fn nothing_ran_twice(&self) {
+    pub(crate) async fn nothing_ran_twice(&self) {
         let twice = "SELECT key FROM finishes GROUP BY key HAVING count(*) > 1";
         let twice: Vec<String> = sqlx::query_scalar(twice)
             .fetch_all(&self.db)
@@ -232,14 +236,14 @@ impl Bed {
     }
 
     /// Returns the highest attempt that a job was done at.
-    pub async fn last_attempt(&self) -> i64 {
+    pub(crate) async fn last_attempt(&self) -> i64 {
         self.number("SELECT max(attempt)::bigint FROM results")
             .await
     }
 }
 
 /// Waits until a condition holds.
-pub async fn until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) async fn until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < LIMIT, "in vain: {what}");
@@ -248,7 +252,7 @@ pub async fn until(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// One process whose messages the trial reads. Dropped, it is killed.
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     lines: Receiver<String>,
     said: Vec<String>,
@@ -256,7 +260,7 @@ pub struct Process {
 
 impl Process {
     /// Starts the program with these variables, and no others of its own.
-    pub fn start(args: &[&str], environment: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(args: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = Command::new(PROGRAM);
         let ours = |name: &str| name.starts_with("JOBS_") || name == "DATABASE_URL";
         for (name, _) in std::env::vars_os() {
@@ -291,12 +295,12 @@ impl Process {
         }
     }
 
-    pub fn id(&self) -> String {
+    pub(crate) fn id(&self) -> String {
         self.child.id().to_string()
     }
 
     /// Waits until it says something.
-    pub fn says(&mut self, what: &str) {
+    pub(crate) fn says(&mut self, what: &str) {
         let start = Instant::now();
         while !self.said.iter().any(|line| line.contains(what)) {
             match self
@@ -309,12 +313,12 @@ impl Process {
         }
     }
 
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         jobs::server::send(signal, &self.id()).expect("it runs");
     }
 
     /// Waits for its end. Returns how it ended, after how long, and all that it said.
-    pub fn end(mut self) -> (ExitStatus, Duration, String) {
+    pub(crate) fn end(mut self) -> (ExitStatus, Duration, String) {
         let start = Instant::now();
         loop {
             match self

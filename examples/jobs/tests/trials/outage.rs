@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 impl Bed {
     /// Sends a signal to all processes of the server.
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         for process in self.server.processes().expect("a server") {
             let _ = server::send(signal, &process); // a session may just have ended
         }
