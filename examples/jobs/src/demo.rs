@@ -12,7 +12,11 @@ use std::{
     env, io,
     time::{Duration, Instant},
 };
-use tokio::{select, signal, time::sleep};
+use tokio::{
+    select,
+    signal::unix::{SignalKind, signal},
+    time::sleep,
+};
 
 /// How many jobs have no fault.
 const GOOD: usize = 200;
@@ -30,6 +34,9 @@ const TIMES: [(&str, &str); 4] = [
 
 /// Runs the demo, on a server of its own unless `DATABASE_URL` is set.
 pub async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    // From now on no signal ends this process before the server's files are removed.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let (server, url) = match env::var("DATABASE_URL") {
         Ok(url) => (None, url),
         Err(_) => {
@@ -42,10 +49,9 @@ pub async fn run() -> Result<(), Box<dyn std::error::Error>> {
             (Some(server), url)
         }
     };
-    let mut terminate = signal::unix::signal(signal::unix::SignalKind::terminate())?;
     let result = select! {
         result = story(&url) => result,
-        _ = signal::ctrl_c() => Err("interrupted".into()),
+        _ = interrupt.recv() => Err("interrupted".into()),
         _ = terminate.recv() => Err("interrupted".into()),
     };
     if let Some(server) = server {
