@@ -5,7 +5,7 @@ use crate::{
     job::Job,
     queue,
     server::Server,
-    settings::{Error, Settings},
+    settings::{self, Error, Settings},
 };
 use sqlx::PgPool;
 use std::{
@@ -23,7 +23,7 @@ pub async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let url = server.url("postgres");
     let environment = [("DATABASE_URL", &*url)];
     let settings = Settings::from_pairs(&environment)?;
-    let db = queue::open(&settings).await?;
+    let db = settings::open(&settings).await?;
     queue::set_up(&db).await?;
     let program = env::current_exe()?;
 

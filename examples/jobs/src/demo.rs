@@ -1,11 +1,12 @@
 //! The demo: two workers, one of which is killed; a job that ends its process, and one that hangs.
 
 use crate::{
+    admin,
     fleet::Fleet,
     job::{Fault, Job},
     queue,
     server::Server,
-    settings::{Error, Settings},
+    settings::{self, Error, Settings},
 };
 use sqlx::{PgPool, Row};
 use std::{
@@ -66,7 +67,7 @@ async fn story(url: &str) -> Result<(), Box<dyn std::error::Error>> {
     environment.push(("DATABASE_URL", url));
     environment.push(("RUST_BACKTRACE", "0"));
     let settings = Settings::from_pairs(&environment)?;
-    let db = queue::open(&settings).await?;
+    let db = settings::open(&settings).await?;
     queue::set_up(&db).await?;
     // In a database of yours, other jobs may be there, and those of an earlier demo.
     let run = format!("demo-{}", std::process::id());
@@ -193,7 +194,7 @@ async fn report(db: &PgPool, run: &str, accepted: u64) -> Result<(), Box<dyn std
     let counts = sqlx::query(counts).bind(&like).fetch_one(db).await?;
     let (once, twice, again): (i64, i64, i64) =
         (counts.get("once"), counts.get("twice"), counts.get("again"));
-    let dead: Vec<_> = queue::dead(db)
+    let dead: Vec<_> = admin::dead(db)
         .await?
         .into_iter()
         .filter(|d| d.key.as_ref().is_some_and(|k| k.starts_with(run)))

@@ -1,11 +1,11 @@
 //! `jobs setup | work | add | status | dead | revive | forget | demo | bench`: see `README.md`.
 
 use jobs::{
-    bench, demo, fleet,
+    admin, bench, demo, fleet,
     job::{Fault, Job},
+    process::{self as work, Ended},
     queue,
-    settings::{Error, Settings},
-    worker::{self, Ended},
+    settings::{self, Error, Settings},
 };
 use std::{
     env, io,
@@ -65,12 +65,12 @@ async fn run(args: &[&str]) -> Result<i32, Box<dyn std::error::Error>> {
                 process::exit(1);
             });
         }
-        return Ok(match worker::work(settings).await? {
+        return Ok(match work::work(settings).await? {
             Ended::Stopped => 0,
             Ended::Hung => 75,
         });
     }
-    let db = queue::open(&settings).await?;
+    let db = settings::open(&settings).await?;
     match *args {
         ["setup"] => queue::set_up(&db).await?,
         ["add", key, ref rest @ ..] => {
@@ -101,7 +101,7 @@ async fn run(args: &[&str]) -> Result<i32, Box<dyn std::error::Error>> {
             );
         }
         ["status"] => {
-            let status = queue::status(&db).await?;
+            let status = admin::status(&db).await?;
             let (waiting, held, dead) = (status.waiting, status.held, status.dead);
             println!(
                 "{waiting} wait, {held} held, {dead} dead, the oldest due for {:.0} s",
@@ -109,7 +109,7 @@ async fn run(args: &[&str]) -> Result<i32, Box<dyn std::error::Error>> {
             );
         }
         ["dead"] => {
-            for dead in queue::dead(&db).await? {
+            for dead in admin::dead(&db).await? {
                 println!(
                     "{}  {}  {}",
                     dead.id,
@@ -122,12 +122,12 @@ async fn run(args: &[&str]) -> Result<i32, Box<dyn std::error::Error>> {
             let ids: Result<Vec<i64>, _> = ids.iter().map(|id| id.parse()).collect();
             println!(
                 "{} revived",
-                queue::revive(&db, &ids.map_err(|_| "an ID is a number")?).await?
+                admin::revive(&db, &ids.map_err(|_| "an ID is a number")?).await?
             );
         }
         ["forget", days] => {
             let days = days.parse().map_err(|_| "DAYS must be a number")?;
-            println!("{} forgotten", queue::forget(&db, days).await?);
+            println!("{} forgotten", admin::forget(&db, days).await?);
         }
         _ => unreachable!("checked above"),
     }

@@ -1,71 +1,17 @@
-//! The queue's other end: the schema, the producer, done keys, dead letters.
+//! The queue: its tables, the producer, and the keys of what is done.
 
 use crate::{
     job::{Job, KIND},
-    settings::{Error, Settings},
+    settings::Error,
 };
 use graphile_worker::WorkerUtils;
-use sqlx::{
-    Connection, PgConnection, PgPool, Postgres, Row, Transaction,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
-use std::time::Duration;
-
-/// How long one attempt to reach the database may take.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+use sqlx::{PgPool, Postgres, Transaction};
 
 /// What the jobs write, and which keys are done.
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS done_keys (key text PRIMARY KEY, done_at timestamptz NOT NULL DEFAULT now());
     CREATE TABLE IF NOT EXISTS results (key text NOT NULL, result text NOT NULL, attempt smallint NOT NULL);
 ";
-
-impl From<sqlx::Error> for Error {
-    fn from(error: sqlx::Error) -> Self {
-        // A wrong user or password, no such database, not permitted, only readable.
-        const SETTINGS: [&str; 7] = [
-            "28000", "28P01", "3D000", "3F000", "42P01", "42501", "25006",
-        ];
-        let code = error.as_database_error().and_then(|error| error.code());
-        match (&error, code) {
-            (sqlx::Error::Configuration(what), _) => {
-                Error::Settings(format!("DATABASE_URL: {what}"))
-            }
-            (_, Some(code)) if *code == *"42P01" => {
-                Error::Settings(format!("{error}: run `jobs setup` first"))
-            }
-            (_, Some(code)) if SETTINGS.contains(&&*code) => Error::Settings(error.to_string()),
-            _ => Error::Outage(error.to_string()),
-        }
-    }
-}
-
-/// Connects once, to learn what is wrong; returns connections that come back after an outage.
-pub async fn open(settings: &Settings) -> Result<PgPool, Error> {
-    let options: PgConnectOptions = settings.url.parse()?;
-    let options = options.application_name("jobs");
-    let look = async {
-        let mut db = PgConnection::connect_with(&options).await?;
-        let read_only = "SELECT current_setting('transaction_read_only') = 'on'";
-        let read_only: bool = sqlx::query_scalar(read_only).fetch_one(&mut db).await?;
-        db.close().await?;
-        Ok::<_, Error>(read_only)
-    };
-    match tokio::time::timeout(PATIENCE, look).await {
-        Err(_) => return Err(Error::Outage(format!("no answer within {PATIENCE:?}"))),
-        Ok(Err(error)) => return Err(error),
-        Ok(Ok(true)) => {
-            return Err(Error::Settings(String::from(
-                "DATABASE_URL: the database is read-only",
-            )));
-        }
-        Ok(Ok(false)) => {}
-    }
-    // One for each job, the rest for the engine: its fetch, heartbeat, sweep and notifications.
-    let pool = PgPoolOptions::new()
-        .max_connections(u32::try_from(settings.workers).expect("at most 1000") + 5);
-    Ok(pool.acquire_timeout(PATIENCE).connect_lazy_with(options))
-}
 
 /// Creates the engine's schema and our tables, or updates them.
 pub async fn set_up(db: &PgPool) -> Result<(), Error> {
@@ -126,74 +72,4 @@ pub async fn finish(db: &PgPool, key: &str, result: &str, attempt: i16) -> Resul
     let finish = finish.bind(key).bind(result).bind(attempt);
     finish.execute(db).await?;
     Ok(())
-}
-
-/// Forgets keys that were done so many days ago. No producer may ask again after that.
-pub async fn forget(db: &PgPool, days: i32) -> Result<u64, Error> {
-    let old =
-        sqlx::query("DELETE FROM done_keys WHERE done_at < now() - make_interval(days => $1)");
-    Ok(old.bind(days).execute(db).await?.rows_affected())
-}
-
-/// A job that will not be tried again.
-#[derive(Debug)]
-pub struct Dead {
-    /// Its number in the queue.
-    pub id: i64,
-    /// Its key, unless it was added without one.
-    pub key: Option<String>,
-    /// Why its last attempt failed.
-    pub reason: Option<String>,
-}
-
-/// Returns the dead letters, oldest first.
-pub async fn dead(db: &PgPool) -> Result<Vec<Dead>, Error> {
-    let dead = "SELECT id, key, last_error AS reason FROM graphile_worker.jobs
-                WHERE attempts >= max_attempts AND locked_at IS NULL ORDER BY id";
-    let rows = sqlx::query(dead).fetch_all(db).await?;
-    let dead = rows.into_iter().map(|row| Dead {
-        id: row.get("id"),
-        key: row.get("key"),
-        reason: row.get("reason"),
-    });
-    Ok(dead.collect())
-}
-
-/// Gives dead letters all their attempts again. Returns how many there were.
-pub async fn revive(db: &PgPool, ids: &[i64]) -> Result<u64, Error> {
-    let revive = "SELECT id FROM graphile_worker.reschedule_jobs(
-                      ARRAY(SELECT id FROM graphile_worker.jobs
-                            WHERE id = ANY($1) AND attempts >= max_attempts AND locked_at IS NULL),
-                      run_at => now(), attempts => 0)";
-    Ok(sqlx::query(revive).bind(ids).fetch_all(db).await?.len() as u64)
-}
-
-/// What to watch.
-#[derive(Debug)]
-pub struct Status {
-    /// Jobs that wait for their turn, those with a later `run_at` included.
-    pub waiting: i64,
-    /// Jobs that a process holds.
-    pub held: i64,
-    /// Jobs that will not be tried again.
-    pub dead: i64,
-    /// How long the oldest due job has waited, in seconds. 0: none is due.
-    pub oldest_due: f64,
-}
-
-/// Returns what to watch.
-pub async fn status(db: &PgPool) -> Result<Status, Error> {
-    let status = "SELECT count(*) FILTER (WHERE locked_at IS NULL AND attempts < max_attempts) AS waiting,
-                      count(*) FILTER (WHERE locked_at IS NOT NULL) AS held,
-                      count(*) FILTER (WHERE locked_at IS NULL AND attempts >= max_attempts) AS dead,
-                      greatest(0, extract(epoch FROM now() - min(run_at)
-                          FILTER (WHERE locked_at IS NULL AND attempts < max_attempts)))::float8 AS oldest_due
-                  FROM graphile_worker.jobs";
-    let row = sqlx::query(status).fetch_one(db).await?;
-    Ok(Status {
-        waiting: row.get("waiting"),
-        held: row.get("held"),
-        dead: row.get("dead"),
-        oldest_due: row.get::<Option<f64>, _>("oldest_due").unwrap_or(0.0),
-    })
 }

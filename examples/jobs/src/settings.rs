@@ -1,6 +1,13 @@
-//! What the environment says. A value that is no number, or makes no sense, ends the process.
+//! What the environment says, the connection, and errors that tell a mistake from an outage.
 
+use sqlx::{
+    Connection, PgConnection, PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
 use std::{collections::BTreeMap, env, fmt, time::Duration};
+
+/// How long one attempt to reach the database may take.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why a command did not work. An outage passes by itself; the settings do not.
 #[derive(Debug)]
@@ -21,6 +28,26 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        // A wrong user or password, no such database, not permitted, only readable.
+        const SETTINGS: [&str; 7] = [
+            "28000", "28P01", "3D000", "3F000", "42P01", "42501", "25006",
+        ];
+        let code = error.as_database_error().and_then(|error| error.code());
+        match (&error, code) {
+            (sqlx::Error::Configuration(what), _) => {
+                Error::Settings(format!("DATABASE_URL: {what}"))
+            }
+            (_, Some(code)) if *code == *"42P01" => {
+                Error::Settings(format!("{error}: run `jobs setup` first"))
+            }
+            (_, Some(code)) if SETTINGS.contains(&&*code) => Error::Settings(error.to_string()),
+            _ => Error::Outage(error.to_string()),
+        }
+    }
+}
 
 /// The settings of all commands. The README has a table with the reasons.
 #[derive(Clone, Debug)]
@@ -106,4 +133,31 @@ impl Settings {
             None => Ok(settings),
         }
     }
+}
+
+/// Connects once, to learn what is wrong; returns connections that come back after an outage.
+pub async fn open(settings: &Settings) -> Result<PgPool, Error> {
+    let options: PgConnectOptions = settings.url.parse()?;
+    let options = options.application_name("jobs");
+    let look = async {
+        let mut db = PgConnection::connect_with(&options).await?;
+        let read_only = "SELECT current_setting('transaction_read_only') = 'on'";
+        let read_only: bool = sqlx::query_scalar(read_only).fetch_one(&mut db).await?;
+        db.close().await?;
+        Ok::<_, Error>(read_only)
+    };
+    match tokio::time::timeout(PATIENCE, look).await {
+        Err(_) => return Err(Error::Outage(format!("no answer within {PATIENCE:?}"))),
+        Ok(Err(error)) => return Err(error),
+        Ok(Ok(true)) => {
+            return Err(Error::Settings(String::from(
+                "DATABASE_URL: the database is read-only",
+            )));
+        }
+        Ok(Ok(false)) => {}
+    }
+    // One for each job, the rest for the engine: its fetch, heartbeat, sweep and notifications.
+    let pool = PgPoolOptions::new()
+        .max_connections(u32::try_from(settings.workers).expect("at most 1000") + 5);
+    Ok(pool.acquire_timeout(PATIENCE).connect_lazy_with(options))
 }

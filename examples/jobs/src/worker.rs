@@ -1,49 +1,37 @@
-//! The worker process: the engine takes jobs from PostgreSQL, a lazypool runs them.
+//! A job's way: the engine takes it from PostgreSQL, and a lazypool runs it.
 
 use crate::{
     job::{Job, KIND},
     queue,
     settings::{Error, Settings},
 };
-use futures_util::FutureExt;
 use graphile_worker::{
     FailureReason, IntoTaskHandlerResult, JobRecovery, JobRecoveryContext, JobRecoveryResult,
-    LocalQueueConfig, RefetchDelayConfig, TaskHandler, WorkerBuildError, WorkerContext,
-    WorkerOptions,
+    LocalQueueConfig, RefetchDelayConfig, TaskHandler, WorkerContext, WorkerOptions,
 };
-use lazypool::{Pool, Shutdown, TaskError};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use lazypool::{Pool, TaskError};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, types::chrono};
-use std::{fmt, process, sync::Arc, thread, time::Duration};
-use tokio::{
-    select,
-    signal::unix::{SignalKind, signal},
-    sync::watch,
-    time::{MissedTickBehavior, interval, sleep, timeout},
-};
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::time::timeout;
 
 /// How long an idle process takes to see a job that became due by time. New ones are notified.
 const POLL: Duration = Duration::from_secs(1);
 /// At most [`POLL`], or the engine refuses it.
 const REFETCH: Duration = Duration::from_millis(500);
-/// What the end takes beyond the grace period: one second for the pool, two for the database.
-const END: Duration = Duration::from_secs(3);
+/// What the end of a process takes beyond the grace period: a second for the pool, two for the
+/// database.
+pub const END: Duration = Duration::from_secs(3);
 
-/// Why the worker has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// A signal asked for it.
-    Stopped,
-    /// Half of the workers hang: the service manager should start the process again.
-    Hung,
-}
-
+/// What the jobs of a process share.
 #[derive(Debug)]
-struct Worker {
-    settings: Settings,
-    db: PgPool,
-    pool: Pool,
+pub struct Worker {
+    /// The settings.
+    pub settings: Settings,
+    /// The database, also for the effects of the jobs.
+    pub db: PgPool,
+    /// The bound.
+    pub pool: Pool,
 }
 
 /// What the engine hands over: any JSON. It would store serde's error, which may repeat all of it.
@@ -73,6 +61,18 @@ impl TaskHandler for Payload {
 }
 
 impl Worker {
+    /// Builds the pool. As many jobs wait in it as run: the engine takes the next ones while others
+    /// still hang.
+    pub fn new(settings: Settings, db: PgPool) -> Result<Arc<Self>, Error> {
+        let pool = Pool::builder()
+            .max_workers(settings.workers)
+            .queue_capacity(settings.workers)
+            .thread_name("jobs");
+        let pool = pool.build();
+        let pool = pool.map_err(|error| Error::Settings(error.to_string()))?;
+        Ok(Arc::new(Worker { settings, db, pool }))
+    }
+
     async fn run(&self, payload: &serde_json::Value, attempt: i16) -> Result<(), String> {
         let job = Job::from_json(payload)?;
         let text = |error: Error| error.to_string();
@@ -105,35 +105,11 @@ impl Worker {
         }
     }
 
-    /// Returns when half of the workers have hung for `hung` seconds.
-    ///
-    /// The seconds are counted, not read from a clock. When the machine has been stopped for a while,
-    /// all running jobs are past their deadlines at once, but the count begins at zero: they get
-    /// that many seconds to end, and a healthy process stays.
-    async fn half_hang(&self) {
-        let mut tick = interval(Duration::from_secs(1));
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut seconds = 0;
-        while seconds < self.settings.hung {
-            tick.tick().await;
-            let hangs = self.pool.stats().abandoned * 2 >= self.pool.max_workers();
-            seconds = if hangs { seconds + 1 } else { 0 };
-        }
-    }
-
-    /// Updates the page that Prometheus reads, for ever.
-    async fn publish(&self) {
-        loop {
-            self.pool.publish_metrics();
-            if let Ok(Ok(status)) = timeout(queue::PATIENCE, queue::status(&self.db)).await {
-                metrics::gauge!("jobs_dead_letters").set(status.dead as f64);
-                metrics::gauge!("jobs_oldest_due_seconds").set(status.oldest_due);
-            }
-            sleep(Duration::from_secs(10)).await;
-        }
-    }
-
-    fn options(self: &Arc<Self>, stop: impl Future<Output = ()> + Send + 'static) -> WorkerOptions {
+    /// Returns the engine's options, with an end that `stop` asks for.
+    pub fn options(
+        self: &Arc<Self>,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> WorkerOptions {
         let Settings {
             workers,
             heartbeat,
@@ -187,118 +163,4 @@ async fn recover(db: PgPool, context: JobRecoveryContext) -> JobRecoveryResult {
         },
         Err(_) => JobRecoveryResult::FailWithBackoff,
     }
-}
-
-/// Works until SIGTERM or Ctrl-C, or until the process should be replaced.
-///
-/// Waits for a database that does not answer, however long. Returns [`Error::Settings`] where another
-/// attempt would fail, too: for a database that is read-only, for example.
-pub async fn work(settings: Settings) -> Result<Ended, Error> {
-    let (ask, asked) = watch::channel(None);
-    let ended = move || {
-        let mut asked = asked.clone();
-        async move {
-            asked
-                .wait_for(Option::is_some)
-                .await
-                .map_or(Ended::Stopped, |ended| ended.expect("some"))
-        }
-    };
-    tokio::spawn(signals(ask.clone(), settings.grace + END));
-    let Some(db) = reach(&settings, ended()).await? else {
-        return Ok(Ended::Stopped);
-    };
-    // As many wait in the pool as run: the engine takes the next jobs while others still hang.
-    let pool = Pool::builder()
-        .max_workers(settings.workers)
-        .queue_capacity(settings.workers)
-        .thread_name("jobs");
-    let pool = pool
-        .build()
-        .map_err(|error| Error::Settings(error.to_string()))?;
-    let worker = Arc::new(Worker { settings, db, pool });
-    if let Some(address) = worker.settings.metrics {
-        let page = PrometheusBuilder::new()
-            .with_http_listener(address)
-            .install();
-        page.map_err(|error| Error::Settings(format!("JOBS_METRICS={address}: {error}")))?;
-        let worker = worker.clone();
-        tokio::spawn(async move { worker.publish().await });
-    }
-    let watched = worker.clone();
-    let limit = worker.settings.grace + END;
-    tokio::spawn(async move {
-        watched.half_hang().await;
-        eprintln!("half of the workers hang: this process ends, to be started again");
-        end_within(limit);
-        ask.send_replace(Some(Ended::Hung));
-    });
-
-    while ended().now_or_never().is_none() {
-        let stop = ended().map(|_| ());
-        let outcome = match worker.options(stop).init().await {
-            Err(WorkerBuildError::LocalQueueConfig(error)) => {
-                return Err(Error::Settings(error.to_string()));
-            }
-            Err(error) => Err(error.to_string()),
-            Ok(engine) => engine.run().await.map_err(|error| error.to_string()),
-        };
-        if let Err(error) = outcome {
-            // Others take the jobs that it held, after `dead`.
-            eprintln!("the database: {error}; trying again");
-            select! { _ = ended() => {}, () = sleep(Duration::from_secs(1)) => {} }
-        }
-    }
-    worker
-        .pool
-        .shutdown(Shutdown::Cancel, Duration::from_secs(1));
-    Ok(ended().await)
-}
-
-/// Connects to the database. Returns `None` if it is to stop before that.
-async fn reach(
-    settings: &Settings,
-    ended: impl Future<Output = Ended>,
-) -> Result<Option<PgPool>, Error> {
-    let reach = async {
-        loop {
-            let db = queue::open(settings).await;
-            match db {
-                Ok(db) => {
-                    queue::status(&db).await?; // or `jobs setup` is missing
-                    return Ok(db);
-                }
-                Err(Error::Outage(error)) => eprintln!("the database: {error}; trying again"),
-                Err(error) => return Err(error),
-            }
-            sleep(Duration::from_secs(1)).await;
-        }
-    };
-    select! { db = reach => db.map(Some), _ = ended => Ok(None) }
-}
-
-/// Asks for an orderly end at the first SIGTERM or Ctrl-C. The second one ends the process at once.
-async fn signals(ask: watch::Sender<Option<Ended>>, limit: Duration) {
-    let terminate = signal(SignalKind::terminate())
-        .and_then(|term| Ok((term, signal(SignalKind::interrupt())?)));
-    let (mut terminate, mut interrupt) = terminate.expect("a runtime with signals");
-    for first in [true, false] {
-        select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-        if first {
-            eprintln!("stopping");
-            end_within(limit);
-            ask.send_replace(Some(Ended::Stopped));
-        }
-    }
-    eprintln!("stopped at once; others take its jobs later");
-    process::exit(1);
-}
-
-/// Ends the process after `limit`, also if the database is silent and the runtime waits for it.
-fn end_within(limit: Duration) {
-    thread::spawn(move || {
-        thread::sleep(limit);
-        eprintln!("not stopped within {limit:?}; others take its jobs later");
-        process::exit(1);
-    });
 }

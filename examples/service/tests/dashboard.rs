@@ -98,8 +98,8 @@ fn the_dashboard_asks_for_what_a_pool_tells() {
 /// read these names from the page of such a process.
 #[test]
 fn the_dashboard_asks_for_what_jobs_tell() {
-    let worker = include_str!("../../jobs/src/worker.rs");
-    let gauges = worker.split("metrics::gauge!(\"").skip(1);
+    let process = include_str!("../../jobs/src/process.rs");
+    let gauges = process.split("metrics::gauge!(\"").skip(1);
     let told: BTreeSet<_> = gauges.filter_map(|rest| rest.split('"').next()).collect();
     assert_eq!(told.len(), 2, "{told:?}");
     assert_eq!(names("jobs_", DASHBOARD), told);

@@ -1,11 +1,12 @@
 //! A server with the tables, and what every trial asks of it.
 
 use jobs::{
+    admin,
     fleet::Fleet,
     job::{Fault, Job},
     queue,
     server::Server,
-    settings::Settings,
+    settings::{self, Settings},
 };
 use sqlx::PgPool;
 use std::{
@@ -84,7 +85,7 @@ impl Bed {
             }
         }
         let pairs: Vec<_> = environment.iter().map(|(k, v)| (*k, v.as_str())).collect();
-        let db = queue::open(&Settings::from_pairs(&pairs).expect("settings"))
+        let db = settings::open(&Settings::from_pairs(&pairs).expect("settings"))
             .await
             .expect("a database");
         queue::set_up(&db).await.expect("tables");
@@ -198,7 +199,7 @@ impl Bed {
                 .expect("keys");
             assert_eq!(of, keys, "{table}");
         }
-        let mut letters = queue::dead(&self.db).await.expect("dead letters");
+        let mut letters = admin::dead(&self.db).await.expect("dead letters");
         letters.sort_by(|a, b| a.key.cmp(&b.key));
         let letters: Vec<_> = letters
             .into_iter()

@@ -1,7 +1,7 @@
 //! Idempotency keys.
 
 use crate::bed::{Bed, faulty, job};
-use jobs::{job::Fault, queue};
+use jobs::{admin, job::Fault, queue};
 
 const WAITING: &str = "SELECT count(*) FROM graphile_worker.jobs WHERE locked_at IS NULL";
 
@@ -30,7 +30,7 @@ async fn a_key_that_is_known() {
     bed.law(&slow, &[("fails", "mail server")]).await;
     bed.nothing_ran_twice().await;
     // A key that is forgotten is new again.
-    assert_eq!(queue::forget(&bed.db, 0).await.expect("an answer"), 1);
+    assert_eq!(admin::forget(&bed.db, 0).await.expect("an answer"), 1);
     bed.add(&slow, 5).await;
     bed.until_done(1).await;
 }
