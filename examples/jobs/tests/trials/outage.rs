@@ -98,3 +98,25 @@ async fn a_server_that_becomes_read_only() {
     bed.law(&jobs, &[]).await;
     assert_eq!(fleet.ended(), [""; 0], "the workers wait for the server");
 }
+
+/// A worker that reaches the server, but gets no answer from the queue, waits, too.
+#[tokio::test]
+async fn a_queue_that_is_locked() {
+    let bed = Bed::new(&[]).await;
+    bed.run("ALTER DATABASE postgres SET lock_timeout = '500ms'")
+        .await;
+    let jobs = jobs(10, 10);
+    bed.add(&jobs, 5).await;
+    let mut lock = bed.db.begin().await.expect("a transaction");
+    sqlx::query("LOCK TABLE graphile_worker._private_jobs")
+        .execute(&mut *lock)
+        .await
+        .expect("a lock");
+    let mut process = Process::start(&["work"], &bed.pairs());
+    process.says("trying again");
+    lock.rollback().await.expect("an end");
+    bed.law(&jobs, &[]).await;
+    process.signal("TERM");
+    let (status, _, said) = process.end();
+    assert_eq!(status.code(), Some(0), "{said}");
+}
