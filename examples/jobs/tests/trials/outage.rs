@@ -14,6 +14,15 @@ impl Bed {
     }
 }
 
+/// A server that is stopped would never end, nor would the trial that has failed.
+impl Drop for Bed {
+    fn drop(&mut self) {
+        for process in self.server.processes().unwrap_or_default() {
+            let _ = server::send("CONT", &process); // it may have ended
+        }
+    }
+}
+
 /// The server crashes under load and is started again. A producer gets an error, and adds its job
 /// again with the same key.
 #[tokio::test]
