@@ -2,7 +2,10 @@
 
 use crate::bed::{Bed, Process, job, jobs};
 use jobs::server;
-use std::time::{Duration, Instant};
+use std::{
+    thread::panicking,
+    time::{Duration, Instant},
+};
 use tokio::time::sleep;
 
 impl Bed {
@@ -17,8 +20,10 @@ impl Bed {
 /// A server that is stopped would never end, nor would the trial that has failed.
 impl Drop for Bed {
     fn drop(&mut self) {
-        for process in self.server.processes().unwrap_or_default() {
-            let _ = server::send("CONT", &process); // it may have ended
+        if panicking() {
+            for process in self.server.processes().unwrap_or_default() {
+                let _ = server::send("CONT", &process); // it may have ended
+            }
         }
     }
 }
