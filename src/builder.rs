@@ -323,7 +323,6 @@ impl Builder {
     /// started waits for the hook. If the task's caller is in
     /// [`do_with_deadline`](crate::Pool::do_with_deadline), it takes the task back at its deadline.
     ///
-    /// A worker that stays after its [stop hook](Builder::on_worker_stop) calls this hook again.
     /// [`Builder`](Builder#hooks) says what a hook may do.
     #[doc(alias = "start_handler")]
     pub fn on_worker_start(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {
@@ -331,15 +330,12 @@ impl Builder {
         self
     }
 
-    /// Sets a hook that each worker calls with its slot when it ends, after its last task.
+    /// Sets a hook that each worker calls with its slot when it has ended, after its last task. So each
+    /// call of the start hook is followed by one call of this hook, on the same thread.
     ///
-    /// If work arrives during the hook, the worker stays. It calls
-    /// [`on_worker_start`](Builder::on_worker_start) again, on the same thread, and takes further
-    /// tasks. So each call of the start hook is followed by one call of this hook.
-    ///
-    /// While the hook runs, submissions treat the worker as busy, and no new worker takes its
-    /// place. So the pool may refuse submissions meanwhile, and a submission that waits for space
-    /// may have to wait until the hook returns. A shutdown waits for the hook until its timeout.
+    /// The worker has left its slot before the hook. Another worker may have the slot by then, so more
+    /// than `max_workers` threads may exist while stop hooks run. The hook delays no submission. A
+    /// shutdown waits for the hook until its timeout.
     /// [`Builder`](Builder#hooks) says what a hook may do.
     #[doc(alias = "exit_handler")]
     pub fn on_worker_stop(mut self, f: impl Fn(usize) + Send + Sync + 'static) -> Self {

@@ -1,4 +1,4 @@
-//! The last worker of a thread: the one that it last gave a task, or that gave it its last outcome.
+//! The last worker of a thread: the one that it last gave an order, or that gave it its last outcome.
 //!
 //! That worker is probably still awake, and its cache lines are near. So a thread tries it first. It
 //! also keeps a sequential caller on one worker, however many there are.

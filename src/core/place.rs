@@ -3,8 +3,8 @@
 //! A submission takes a permit of the [gate](crate::parts::gate). That decides: with a permit the task
 //! is accepted. Then [`Core::place`] finds a worker for it, or pushes it into the queue, which has a
 //! cell for each permit. So placing does not fail for want of space. Two submissions give their permit
-//! back: one that the OS refuses a thread while no worker lives, and one that must not be queued,
-//! because a worker of this pool waits for its task.
+//! back: one that the OS refuses a thread, if neither an idle worker nor the queue takes its task; and one
+//! that must not be queued, because a worker of this pool waits for its task.
 
 use super::host::{Host, NotStarted};
 use super::submission::{Location, NotAccepted, Submission};
@@ -162,7 +162,7 @@ impl<H: Host> Core<H> {
 
     /// Places an accepted task. If it cannot be placed, gives its permit back.
     ///
-    /// The order of the ways is that of the protocol page. Each step names the claims that it serves:
+    /// These are the ways 4 to 8 of the protocol page. Each step names the claims that it serves:
     ///
     /// 1. A1, A3: in a pool with a queue, the task goes there if a worker is awake, because that worker
     ///    looks at the queue before it rests. It also goes there if a worker is idle: an idle worker is
@@ -237,7 +237,7 @@ impl<H: Host> Core<H> {
 
     /// Places a task for which the OS has refused a thread. Hands it to an idle worker, or else pushes
     /// it into the queue while a worker lives. The queue takes it only within the pool's
-    /// `queue_capacity`: there is space for it as long as there are workers, and here is none.
+    /// `queue_capacity`, because the permit beyond that belongs to the thread that is not to be had.
     #[cold]
     fn place_without_thread(
         self: &Arc<Self>,

@@ -2,7 +2,7 @@
 //!
 //! A step of the engine holds a lock, a slot or a count. So it calls no user code, serves no other
 //! submission and starts no second search. It notes here what is left to do. The thread pays it when
-//! it holds nothing any more: `Core::pay` (`engine/pay.rs`) is the only function that does.
+//! it holds nothing any more: `Core::pay` (`core/pay.rs`) is the only function that does.
 //!
 //! An [`Owed`] that is dropped unpaid is a bug, and panics in debug builds and models.
 
@@ -128,8 +128,8 @@ impl Owed {
         !self.calls.is_empty()
     }
 
-    /// Takes the next thing that is owed to other threads. Looks at the queue come last, because the
-    /// others may queue tasks.
+    /// Takes the next thing that is owed to other threads. Looks at the queue come after all passes,
+    /// because those may queue tasks.
     pub(crate) fn next(&mut self) -> Option<Due> {
         if std::mem::take(&mut self.has_dead) {
             return Some(Due::DeadCells);

@@ -4,7 +4,7 @@
 //! a thread on it. With a limit of n, all slots except n are to be withheld. When the limit is
 //! lowered, slots are taken out of the free ring at once. If these are too few, more slots are
 //! withheld later: each thread that gives a slot back withholds that slot, under the registry's
-//! lock, as long as too few are withheld. Claim B of `proofs.md` says how workers learn of the
+//! lock, as long as too few are withheld. Claim B of this room's page says how workers learn of the
 //! limit.
 
 use crate::engine::shared::{Core, Registry};

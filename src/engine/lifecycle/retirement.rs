@@ -1,4 +1,4 @@
-//! The idle cleaner: it decides which workers are surplus, and tells them to end.
+//! The idle cleaner: it decides which idle workers are not needed, and tells them to end.
 //!
 //! The time for which a worker has been idle does not show how many workers are needed. The ready
 //! ring hands workers out in rotation, so even a trickle of tasks gives every worker a task now and
@@ -9,7 +9,7 @@
 //!
 //! A sweep takes place twice in each `idle_timeout`, but not more often than every half
 //! millisecond. Another sweep takes place when the oldest worker on the bench has been there for
-//! `idle_timeout`. So a surplus worker is gone after at most 1.5 timeouts. There is one exception:
+//! `idle_timeout`. So a worker that is not needed is gone after at most 1.5 timeouts. There is one exception:
 //! the worker that is about to sweep finds the registry's lock taken, and then gets an order. The
 //! other idle workers may then sleep for another half of a timeout before one of them sweeps, so
 //! this can take 2 timeouts.

@@ -1,7 +1,7 @@
 //! The queue of tasks that wait for a worker: a FIFO of one cache line per task.
 //!
 //! The queue is a ring of cells, after D. Vyukov's bounded MPMC queue (1024cores). Each cell has
-//! space for one task and a stamp: the position that it serves, and a [state](CellState). A push
+//! space for one task and a stamp: the lap of the position that it serves, and a [state](CellState). A push
 //! reserves a position by moving `tail`, then fills the cell. A thread that wants to take a task
 //! first *holds* its cell. A pop holds the cell at `head`, and until it is done no other thread
 //! moves `head`. A caller or a canceller may hold any cell, and leaves it *dead* when it takes the

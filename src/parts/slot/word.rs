@@ -55,7 +55,8 @@ pub(super) const PARKED: u64 = 1 << 4;
 /// were handed over. It wraps.
 pub(super) const GENERATION: u64 = 1 << 6;
 
-/// A reading of the status word. If two readings are equal, the slot had no other task in between.
+/// A reading of the status word. If two readings are equal, no other task
+/// was handed to the slot in between.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Word(pub(super) u64);
 
