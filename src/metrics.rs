@@ -23,7 +23,7 @@ impl Pool {
     /// | `lazypool_workers_abandoned` | gauge | busy workers whose task's result is no longer wanted ([`Stats::abandoned`](crate::Stats::abandoned)) |
     /// | `lazypool_workers_limit` | gauge | the current limit on workers ([`Pool::set_limit`]) |
     /// | `lazypool_tasks_queued` | gauge | tasks that wait for a worker |
-    /// | `lazypool_submitters_waiting` | gauge | submissions that wait for space: threads ([`WhenFull::Block`](crate::WhenFull::Block)) and futures ([`serve_async`](crate::Awaitable::serve_async)) |
+    /// | `lazypool_submitters_waiting` | gauge | submissions that wait in line, for space in the pool or for a place in a full [limited group](Pool::limited_group): threads ([`WhenFull::Block`](crate::WhenFull::Block)) and futures ([`serve_async`](crate::Awaitable::serve_async)) |
     /// | `lazypool_longest_running_seconds`, `lazypool_oldest_queued_seconds` | gauge | [ages](crate::Builder::track_ages), if they are tracked; 0 if there is no such task |
     /// | `lazypool_tasks_accepted_total` | counter | accepted tasks |
     /// | `lazypool_tasks_refused_total` | counter | refused submissions, by `reason`: `saturated`, `closed`, `cancelled`, `spawn_failed`, `on_worker`, `forked`, `expired` (while waiting for space), `group_full` |

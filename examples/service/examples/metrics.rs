@@ -1,21 +1,70 @@
-//! A pool's metrics on a Prometheus page.
+//! A service with a page of metrics: those of its pool, and the answers of its routes.
 //!
 //! ```text
 //! cargo run -p service --example metrics
+//! curl -X POST localhost:9185/mail
+//! curl localhost:9185/metrics
 //! ```
 
+use axum::http::StatusCode;
+use axum::middleware::{from_fn, Next};
+use axum::{extract::Request, response::Response, routing, Router};
 use lazypool::Pool;
-use metrics_exporter_prometheus::PrometheusBuilder;
-use std::time::Duration;
+use metrics::counter;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use std::{future::ready, mem, sync::Arc, time::Duration};
+use tokio::{net::TcpListener, time::interval};
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// A request without an answer yet, or the status of its answer. Counts the request in its `Drop`,
+/// because nothing else runs if the client hangs up: the future of the handler is dropped.
+struct Counted(String);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        counter!("http_requests_total", "status" => mem::take(&mut self.0)).increment(1);
+    }
+}
+
+async fn counted(request: Request, next: Next) -> Response {
+    let mut counted = Counted("none".to_owned());
+    let response = next.run(request).await;
+    counted.0 = response.status().as_str().to_owned();
+    response
+}
+
+/// Counts the answers of the routes of `app`, and adds the route `/metrics`.
+pub(crate) fn with_metrics(app: Router, pool: Arc<Pool>, exporter: PrometheusHandle) -> Router {
+    let page = move || {
+        pool.publish_metrics(); // the histograms of tasks fill by themselves
+        ready(exporter.render())
+    };
+    let app = app.layer(from_fn(counted));
+    app.route("/metrics", routing::get(page))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Once in a process, and before the pool runs tasks.
     let exporter = PrometheusBuilder::new().install_recorder()?;
-    let pool = Pool::builder().max_workers(4).thread_name("mail").build()?;
-    let deadline = Duration::from_secs(1);
-    pool.labeled("send").do_with_deadline(|| (), deadline)?;
+    let pool = Pool::builder().max_workers(4).thread_name("mail");
+    let pool = Arc::new(pool.track_ages(true).build()?);
 
-    pool.publish_metrics(); // before each scrape; the histograms of tasks fill by themselves
-    print!("{}", exporter.render());
-    exporter.run_upkeep(); // every few seconds, or recorded values pile up
+    let upkeep = exporter.clone();
+    tokio::spawn(async move {
+        let mut every = interval(Duration::from_secs(5));
+        loop {
+            every.tick().await;
+            upkeep.run_upkeep(); // without it, recorded values pile up
+        }
+    });
+
+    let mail = Arc::clone(&pool);
+    let send = move || match mail.labeled("send").serve(|| println!("sent")) {
+        Ok(()) => ready(StatusCode::ACCEPTED),
+        Err(_) => ready(StatusCode::SERVICE_UNAVAILABLE),
+    };
+    let app = Router::new().route("/mail", routing::post(send));
+    let listener = TcpListener::bind("127.0.0.1:9185").await?;
+    axum::serve(listener, with_metrics(app, pool, exporter)).await?;
     Ok(())
 }

@@ -36,8 +36,13 @@ impl Client {
 
     /// Sends a POST that announces a body of `length` bytes, and `part` of that body.
     pub fn send_post(&mut self, path: &str, length: usize, part: &[u8]) -> io::Result<()> {
+        self.send(&format!("POST {path}"), length, part)
+    }
+
+    /// As [`send_post`](Self::send_post), with a method.
+    pub fn send(&mut self, what: &str, length: usize, part: &[u8]) -> io::Result<()> {
         let head = "HTTP/1.1\r\nHost: localhost\r\nContent-Length:";
-        let request = format!("POST {path} {head} {length}\r\n\r\n");
+        let request = format!("{what} {head} {length}\r\n\r\n");
         let request = [request.as_bytes(), part].concat();
         self.0.get_mut().write_all(&request)
     }
