@@ -296,6 +296,20 @@ async fn a_line_of_limited_length() {
     requests.iter().for_each(JoinHandle::abort);
     until("none", || tenant.pending() == 0).await;
     assert_eq!(read(&tenant, || 2).await, Ok(2));
+    // If others fill the pool, all requests of the tenant wait in line.
+    let others = [(); 16].map(|()| spawn(&pool, patient));
+    until("a full pool", || pool.stats().running == 16).await;
+    let requests = [(); 8 + 32].map(|()| {
+        let tenant = tenant.clone();
+        tokio::spawn(async move { read(&tenant, patient).await })
+    });
+    until("40 in line", || pool.stats().waiting == 8 + 32).await;
+    assert_eq!(read(&tenant, || ()).await, Err(Failed::TooMany));
+    // In this order: the drop of the pool would wait for a request that gets space last.
+    requests.iter().for_each(JoinHandle::abort);
+    until("none", || tenant.pending() == 0).await;
+    others.iter().for_each(JoinHandle::abort);
+    until("the end", || pool.stats().running == 0).await;
 }
 
 #[tokio::test]

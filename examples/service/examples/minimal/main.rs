@@ -18,6 +18,7 @@ use std::{io, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, signal, sync::oneshot, task::spawn_blocking, time::timeout};
 
 /// After SIGTERM, clients may take this long to complete their requests and to read the answers.
+/// Longer than the deadline of any route: what then still waits or runs is cut off, too.
 pub(crate) const FOR_CLIENTS: Duration = Duration::from_secs(5);
 /// After that, running tasks may take this long to notice that they are cancelled.
 pub(crate) const FOR_TASKS: Duration = Duration::from_secs(2);
@@ -64,7 +65,7 @@ pub(crate) async fn serve(
     // From here on there are no new connections, and each open one ends with its request.
     drop(hang_up);
     if timeout(FOR_CLIENTS, server).await.is_err() {
-        eprintln!("some clients are cut off"); // they send too slowly, or do not read
+        eprintln!("some clients are cut off"); // they send too slowly, do not read, or still wait
     }
     // A task that still runs has no caller.
     let shutdown = move || pool.shutdown(Shutdown::Cancel, FOR_TASKS);

@@ -63,6 +63,7 @@ impl From<TaskError> for Failed {
 /// Runs `work` and awaits its value, for at most `deadline`; no thread of the runtime waits for it.
 /// Never waits for space. `on` is a submitter of a pool or of a group, such as
 /// `pool.labeled("read")`.
+#[allow(dead_code)] // a service may need only the other
 pub(crate) async fn offload<T: Send + 'static>(
     on: Submitter<'_>,
     deadline: Duration,
@@ -74,7 +75,7 @@ pub(crate) async fn offload<T: Send + 'static>(
 }
 
 /// As [`offload`], but if the pool or the group is full, waits in line until `deadline`.
-#[allow(dead_code)] // `main.rs` refuses instead
+#[allow(dead_code)] // as above
 pub(crate) async fn offload_waiting<T: Send + 'static>(
     on: Submitter<'_>,
     deadline: Duration,
