@@ -200,7 +200,10 @@ impl Group {
     ///
     /// # Errors
     /// Returns the errors of [`Pool::do_with_deadline`](crate::Pool::do_with_deadline), and as
-    /// [`DeadlineError::Refused`] those of [`Group::serve`].
+    /// [`DeadlineError::Refused`] those of [`Group::serve`]. A call that waits for a place of a
+    /// full group until its deadline returns [`DeadlineError::Expired`]. It is refused as
+    /// [`GroupFull`](crate::Refusal::GroupFull) if its [policy](crate::WhenFull) does not wait, or
+    /// not as long.
     ///
     /// ```
     /// use std::time::Duration;

@@ -96,10 +96,10 @@ impl<'a> Awaitable<'a> {
     /// [`WhenFull`](crate::WhenFull) says.
     ///
     /// The first poll of the future submits the task. If the pool has no space, the task joins the
-    /// one line of all waiting submissions, which includes those of blocked threads. They get space
-    /// in the order in which they came. **The task's turn comes whether the future is polled or
-    /// not**: a future that is not polled holds up no other submission, and its task may run before
-    /// the future is polled again.
+    /// pool's line, in which blocked threads wait, too. All of them get space in the order in which
+    /// they came. **The task's turn comes whether the future is polled or not**: a future that is
+    /// not polled holds up no other submission, and its task may run before the future is polled
+    /// again.
     ///
     /// * **If the future is dropped before the task's turn**, the task leaves the line. Its closure
     ///   is dropped and never runs. If the future is dropped later, the task is cancelled, as if

@@ -43,9 +43,10 @@ use std::time::Duration;
 /// # When the drop returns early
 ///
 /// The drop does not wait for an [abandoned](Stats::abandoned) task: one whose caller left at the
-/// deadline, that was cancelled, or that is past a deadline of its own. It may take up to 50 ms to
-/// notice it. **If abandoned tasks keep all workers busy, the drop does not wait for queued tasks
-/// either.** They run later, or are lost if the process exits before that.
+/// deadline, that its handle or group cancelled, or that is past a deadline of its own. It may take
+/// up to 50 ms to notice it. It does wait for a task that only [`Shutdown::Cancel`] cancels. **If
+/// abandoned tasks keep all workers busy, the drop does not wait for queued tasks either.** They
+/// run later, or are lost if the process exits before that.
 ///
 /// It waits for nothing after a [`shutdown`](Pool::shutdown) that reported stragglers, because that
 /// call said how long to wait; on a worker of the pool itself; and inside the drop of a value that

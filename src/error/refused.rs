@@ -108,13 +108,15 @@ impl<F> Refused<F> {
     /// Returns the closure, for instance to submit it again.
     ///
     /// **Do not retry in a loop inside a task of the same pool**: the task keeps busy the very
-    /// worker that the retry waits for. The example retries outside the pool.
+    /// worker that the retry waits for. Outside the pool, retry with a pause, or let the submission
+    /// wait ([`WhenFull`](crate::WhenFull)).
     ///
     /// # Examples
     ///
     /// ```
     /// use lazypool::Pool;
     /// use std::thread;
+    /// use std::time::Duration;
     ///
     /// let pool = Pool::builder().max_workers(1).build()?;
     /// for n in 0..10 {
@@ -125,7 +127,7 @@ impl<F> Refused<F> {
     ///             return Err(refused.into());
     ///         }
     ///         task = refused.into_inner();
-    ///         thread::yield_now();
+    ///         thread::sleep(Duration::from_millis(1));
     ///     }
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
