@@ -491,11 +491,10 @@ impl Builder {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let (mode, mut timeout) = self.on_drop;
+        let (mode, timeout) = self.on_drop;
         // Relaxed: `shutdown` borrows the pool, so its store to `gave_up` happens before this drop.
-        if self.core.host.gave_up.load(Ordering::Relaxed) {
-            timeout = Duration::ZERO;
-        }
+        let gave_up = self.core.host.gave_up.load(Ordering::Relaxed);
+        let timeout = if gave_up { Duration::ZERO } else { timeout };
         end::shutdown(&self.core, mode, timeout, WaitsFor::NotAbandoned);
     }
 }
