@@ -1,14 +1,14 @@
-//! Sequences of calls on one pool, by one thread, with a ledger of the closures. Each call is made
-//! once the pool is at rest: all that it can do without help is done. So a call's answer follows
-//! from the figures before it. What happens if several threads call at once is for the models and
-//! the scenarios.
+//! Sequences of calls on one pool, by one thread, with a ledger of the closures and of their places.
+//! Each call is made once the pool is at rest: all that it can do without help is done. So the answer
+//! to a call, and each figure, follow from what has been called before. What happens if several
+//! threads call at once is for the models and the scenarios.
 #![no_main]
 
 #[path = "../shared/threads.rs"]
 mod threads;
 
 use lazypool::{
-    DeadlineError, Group, Handle, Pool, Refused, ServeAsync, Shutdown, TaskError, WhenFull,
+    DeadlineError, Group, Handle, Pool, Refused, ServeAsync, Shutdown, Stats, TaskError, WhenFull,
 };
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -26,13 +26,12 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A time longer than a run of the fuzzer.
 const LONG: Duration = Duration::from_secs(1_000);
 const SHORT: Duration = Duration::from_micros(100);
-/// The number of tasks of the group that may be pending.
-const GROUP_LIMIT: usize = 2;
+/// A deadline that has passed once it is looked at.
+const PASSED: Duration = Duration::from_nanos(1);
 
 fn time(n: u8) -> Duration {
     let short = Duration::from_micros(u64::from(n));
-    let nanosecond = Duration::from_nanos(1);
-    [Duration::ZERO, nanosecond, short, LONG, Duration::MAX][usize::from(n % 5)]
+    [Duration::ZERO, PASSED, short, LONG, Duration::MAX][usize::from(n % 5)]
 }
 
 #[derive(Debug, Clone, Copy, Arbitrary)]
@@ -47,10 +46,22 @@ enum Verb {
 enum With {
     Nothing,
     /// It waits for space for a moment.
-    BlockFor,
-    /// It has a deadline, which passes while the task is queued.
+    Waits,
+    /// It has a deadline, which passes while the task is queued or in line.
     Deadline,
     Group,
+    /// It waits for a place in the group, and then for space, for a moment.
+    GroupWaits,
+}
+
+impl With {
+    fn is_in_group(self) -> bool {
+        matches!(self, Self::Group | Self::GroupWaits)
+    }
+
+    fn waits(self) -> bool {
+        matches!(self, Self::Waits | Self::GroupWaits)
+    }
 }
 
 /// What a task does.
@@ -66,8 +77,8 @@ enum Step {
     Submit(Verb, Does, With),
     /// Joins, cancels, drops or detaches a handle; polls or drops a future.
     Use(u8),
-    /// Makes a call with a deadline. `true`: it waits for space.
-    Do(Does, u8, bool),
+    /// Makes a call with a deadline.
+    Do(Does, u8, With),
     Open(u8),
     Wait,
     Cancel,
@@ -77,6 +88,7 @@ enum Step {
 
 #[derive(Debug, Arbitrary)]
 struct Input {
+    /// The most workers; and the group's limit, which may be zero.
     workers: u8,
     min: u8,
     queue: u8,
@@ -154,6 +166,13 @@ struct Task {
     fate: Arc<Fate>,
     panics: bool,
     in_group: bool,
+    /// Its deadline passes before a worker can start it.
+    expires: bool,
+    is_accepted: bool,
+    /// Nobody waits for it any more: while it runs, its worker is abandoned.
+    is_unwanted: bool,
+    /// Why it was taken out of its line.
+    turned_away: Option<&'static str>,
     handle: Option<Handle<Arc<Fate>>>,
     future: Option<ServeAsync<Work, Arc<Fate>>>,
 }
@@ -176,10 +195,27 @@ impl Task {
         let is_right = match &outcome {
             Ok(value) => Arc::ptr_eq(value, &self.fate) && has_run && !panics,
             Err(TaskError::Panicked(_)) => has_run && panics,
-            Err(TaskError::Cancelled | TaskError::Discarded | TaskError::Expired) => !has_run,
+            Err(TaskError::Cancelled | TaskError::Discarded) => !has_run,
+            Err(TaskError::Expired) => !has_run && self.expires,
             _ => false,
         };
         assert!(is_right, "{outcome:?}: {:?}", self.fate);
+    }
+}
+
+/// Where the tasks are that are neither held nor over, by number, in the order of their turns.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Places {
+    /// The queue's cells: those of queued tasks, and those of tasks that were taken out behind an
+    /// older one. Each of them counts as an unended task (law 1).
+    queue: Vec<usize>,
+    line: Vec<usize>,
+    group_line: Vec<usize>,
+}
+
+impl Places {
+    fn waiting(&self) -> impl Iterator<Item = &usize> {
+        self.line.iter().chain(&self.group_line)
     }
 }
 
@@ -188,9 +224,15 @@ struct Play {
     pool: Pool,
     retires: bool,
     group: Group,
+    group_limit: usize,
     tasks: Vec<Task>,
-    /// The most places of the queue that tasks may have left dead behind an older task.
-    dead: usize,
+    places: Places,
+    /// How many submissions were refused, but for those of `Task::turned_away`.
+    refused: u64,
+    timed_out: u64,
+    /// A shutdown has discarded queued tasks.
+    discards: bool,
+    is_limited: bool,
 }
 
 impl Play {
@@ -202,50 +244,119 @@ impl Play {
         self.pool.stats().running >= self.pool.limit()
     }
 
-    /// Returns the answers that a submission may get now.
-    fn answers(&self, in_group: bool) -> Vec<Answer> {
-        let (queued, capacity) = (self.pool.stats().queued, self.pool.queue_capacity());
-        let is_cancelled = in_group && self.group.is_cancelled();
-        if self.pool.is_closed() || is_cancelled {
-            let closed = self.pool.is_closed().then_some(Some("closed"));
-            let cancelled = is_cancelled.then_some(Some("cancelled"));
-            return closed.into_iter().chain(cancelled).collect();
-        } else if in_group && self.group.pending() == GROUP_LIMIT {
-            return vec![Some("group_full")];
-        }
-        let has_space = (!self.is_busy() || queued < capacity).then_some(None);
-        let is_full = self.is_busy() && queued + self.dead >= capacity;
-        let is_full = is_full.then_some(Some("saturated"));
-        has_space.into_iter().chain(is_full).collect()
+    /// Returns `true` if the pool has space, with the tasks at these places.
+    fn has_space(&self, places: &Places) -> bool {
+        let unended = self.count(|t| t.fate.is_held()) + places.queue.len();
+        unended < self.pool.limit() + self.pool.queue_capacity()
     }
 
-    fn check(&self, answers: &[Answer], answer: Answer) {
+    /// Returns `true` if the group has a place, with the tasks at these places.
+    fn has_place(&self, places: &Places) -> bool {
+        let unended = |n: &&usize| self.tasks[**n].in_group && !self.tasks[**n].fate.is_dropped();
+        let placed = places.queue.iter().chain(&places.line).filter(unended);
+        let held = self.count(|t| t.in_group && t.fate.is_held());
+        held + placed.count() < self.group_limit
+    }
+
+    /// Returns the answer to a submission that does not wait.
+    fn answer(&self, in_group: bool) -> Answer {
+        if self.pool.is_closed() {
+            Some("closed")
+        } else if in_group && self.group.is_cancelled() {
+            Some("cancelled")
+        } else if in_group && !self.has_place(&self.places) {
+            Some("group_full")
+        } else if !self.has_space(&self.places) || !self.places.line.is_empty() {
+            Some("saturated")
+        } else {
+            None
+        }
+    }
+
+    /// Returns `true` if a submission that may wait does so instead of this answer.
+    fn is_waited_for(&self, answer: Answer) -> bool {
+        answer == Some("saturated") || answer == Some("group_full") && self.group_limit > 0
+    }
+
+    /// Asserts that an answer is the one that was expected.
+    fn check(&self, expected: Answer, answer: Answer) {
+        // Of two reasons to refuse a task, the pool may name either.
+        let is_either = expected == Some("closed") && self.group.is_cancelled();
         assert!(
-            answers.contains(&answer),
-            "{answer:?}, not {answers:?}: {self:#?}"
+            answer == expected || is_either && answer == Some("cancelled"),
+            "{answer:?}, not {expected:?}: {self:#?}"
         );
     }
 
     /// Waits until the pool is at rest.
     fn settle(&mut self) {
         let start = Instant::now();
-        while !self.is_at_rest() {
-            assert!(start.elapsed() < LIMIT, "{self:#?}");
+        loop {
+            let places = self.places_at_rest();
+            // The places are the same afterwards: nothing has moved meanwhile.
+            if self.is_at_rest(&self.pool.stats(), &places) && places == self.places_at_rest() {
+                for n in places.queue.iter().chain(&self.passed(&places)) {
+                    self.tasks[*n].is_accepted = true;
+                }
+                self.places = places;
+                return;
+            }
+            assert!(start.elapsed() < LIMIT, "not at {places:?}: {self:#?}");
             sleep(Duration::from_micros(20));
         }
-        if self.pool.stats().queued == 0 {
-            self.dead = 0;
+    }
+
+    /// Returns the tasks that have left their line because their turn came.
+    fn passed(&self, places: &Places) -> Vec<usize> {
+        let is_in_line = |n: &&usize| places.waiting().any(|other| other == *n);
+        let left = self.places.waiting().filter(|n| !is_in_line(n));
+        left.copied().collect()
+    }
+
+    /// Takes the tasks out of their lines that a shutdown or the group's cancel has refused.
+    fn turn_away(&mut self, why: &'static str, of_group: bool) {
+        let Places {
+            line, group_line, ..
+        } = &mut self.places;
+        for list in [line, group_line] {
+            list.retain(|&n| {
+                let task = &mut self.tasks[n];
+                let goes = !of_group || task.in_group;
+                task.turned_away = goes.then_some(why);
+                !goes
+            });
+        }
+    }
+
+    /// Returns where the tasks are once the pool is at rest: each task that has space has left its
+    /// line, and no cell is left of a task that is over, unless an older task is queued before it.
+    fn places_at_rest(&self) -> Places {
+        let mut places = self.places.clone();
+        let fate = |n: usize| &self.tasks[n].fate;
+        let is_over = |n: usize| fate(n).has_run() || fate(n).is_dropped();
+        loop {
+            let begin = places.queue.iter().take_while(|n| is_over(**n)).count();
+            places.queue.drain(..begin);
+            let first = places.line.first().copied();
+            let first_of_group = places.group_line.first().copied();
+            if let Some(n) = first.filter(|&n| is_over(n) || self.has_space(&places)) {
+                places.queue.push(n);
+                places.line.remove(0);
+            } else if let Some(n) =
+                first_of_group.filter(|&n| is_over(n) || self.has_place(&places))
+            {
+                places.line.push(n);
+                places.group_line.remove(0);
+            } else {
+                return places;
+            }
         }
     }
 
     /// Returns `true` if no task waits for a worker and no submission for space that it could have,
-    /// each worker that is not needed has ended, and the figures add up.
-    fn is_at_rest(&self) -> bool {
-        let (s, closed) = (self.pool.stats(), self.pool.is_closed());
-        let is_full = self.is_busy() && s.queued + self.dead >= self.pool.queue_capacity();
-        let turned_away = |t: &Task| closed || t.in_group && self.group.is_cancelled();
-        let in_line = self.count(|t| t.future.is_some() && !turned_away(t));
-        let needed = match closed {
+    /// each worker that is not needed has ended, and the figures are those of the ledger.
+    fn is_at_rest(&self, s: &Stats, places: &Places) -> bool {
+        let needed = match self.pool.is_closed() {
             true => 0,
             false if self.retires => self.pool.min_workers(),
             false => self.pool.limit(),
@@ -253,23 +364,57 @@ impl Play {
         let held = self.count(|t| t.fate.is_held());
         let ran = self.count(|t| t.fate.has_run()) as u64;
         let panicked = self.count(|t| t.panics && t.fate.has_run() && t.fate.is_dropped());
-        let ended = s.completed + s.panicked + s.expired + s.discarded;
-        (s.queued == 0 || self.is_busy())
-            && (s.waiting == 0 || is_full && s.waiting <= in_line)
+        let abandoned = self.count(|t| t.is_unwanted && t.fate.is_held());
+        let is_queued = |n: &&usize| !self.tasks[**n].fate.is_dropped();
+        let queued = places.queue.iter().filter(is_queued).count();
+        // No task starts before an older one.
+        let in_order = !places.queue.iter().any(|n| self.tasks[*n].fate.has_run());
+        let passed = self.passed(places);
+        let is_accepted = |(n, t): (usize, &Task)| t.is_accepted || passed.contains(&n);
+        let is_out = |t: &Task| !t.fate.has_run() && t.fate.is_dropped();
+        let (mut accepted, mut expired, mut out) = (0, 0, 0);
+        for (n, task) in self.tasks.iter().enumerate() {
+            if is_accepted((n, task)) {
+                accepted += 1;
+                out += u64::from(is_out(task));
+                expired += u64::from(is_out(task) && task.expires);
+            }
+        }
+        let refused = self.refused + self.count(|t| t.turned_away.is_some()) as u64;
+        let in_group = |n: &&usize| self.tasks[**n].in_group;
+        let of_group = places
+            .queue
+            .iter()
+            .filter(is_queued)
+            .chain(places.waiting());
+        let held_of_group = self.count(|t| t.in_group && t.fate.is_held());
+        let pending = held_of_group + of_group.filter(in_group).count();
+        in_order
+            && (queued == 0 || held >= self.pool.limit())
+            && (s.queued, s.waiting) == (queued, places.waiting().count())
             && (s.running, s.workers) == (held, held + s.idle)
             && s.workers <= needed.max(held)
             && s.workers as u64 == s.spawned - s.retired
-            && s.accepted == ended + (s.queued + s.running) as u64
+            && s.abandoned == abandoned
+            && (s.accepted, s.refused, s.timed_out) == (accepted, refused, self.timed_out)
             && (ran, panicked as u64) == (s.completed + s.panicked + held as u64, s.panicked)
+            && s.expired + s.discarded == out
+            // A shutdown may come before or after a task's deadline.
+            && (s.expired == expired || self.discards && s.expired < expired)
+            && self.group.pending() == pending
     }
 
-    fn task(&mut self, does: Does, in_group: bool) -> (usize, impl FnOnce() -> Arc<Fate> + Send) {
+    fn task(&mut self, does: Does, with: With) -> (usize, impl FnOnce() -> Arc<Fate> + Send) {
         let fate = Arc::<Fate>::default();
         let token = Token(Arc::clone(&fate));
         self.tasks.push(Task {
             fate,
             panics: does.panics,
-            in_group,
+            in_group: with.is_in_group(),
+            expires: false,
+            is_accepted: false,
+            is_unwanted: false,
+            turned_away: None,
             handle: None,
             future: None,
         });
@@ -277,33 +422,31 @@ impl Play {
     }
 
     fn submit(&mut self, verb: Verb, does: Does, with: With) {
-        let in_group = with == With::Group;
-        let answers = self.answers(in_group);
-        let is_queued = answers == [None] && self.is_busy();
-        let (n, run) = self.task(does, in_group);
+        let (expected, before) = (self.answer(with.is_in_group()), self.pool.stats());
+        let joins = matches!(verb, Verb::AwaitSpace) && self.is_waited_for(expected);
+        let is_queued = expected.is_none() && self.is_busy();
+        let (n, run) = self.task(does, with);
         let task = &mut self.tasks[n];
-        let pool = self.pool.when_full(WhenFull::Refuse);
+        let policy = match with.waits() {
+            true => WhenFull::BlockFor(SHORT),
+            false => WhenFull::Refuse,
+        };
+        let pool = match with.is_in_group() {
+            true => self.group.when_full(policy),
+            false => self.pool.when_full(policy),
+        };
+        task.expires = with == With::Deadline && (is_queued || joins);
         let pool = match with {
-            With::BlockFor => pool.when_full(WhenFull::BlockFor(SHORT)),
-            With::Deadline if is_queued => pool.with_deadline(Duration::from_nanos(1)),
+            With::Deadline if task.expires => pool.with_deadline(PASSED),
             With::Deadline => pool.with_deadline(LONG),
             _ => pool,
         };
-        let awaitable = if in_group {
-            self.group.awaitable()
-        } else {
-            pool.awaitable()
-        };
         let answer = match verb {
-            Verb::Serve if in_group => {
-                let served = self.group.serve(|| drop(run()));
-                served.err().and_then(|back| refused(back, &task.fate))
-            }
             Verb::Serve => {
                 let served = pool.serve(|| drop(run()));
                 served.err().and_then(|back| refused(back, &task.fate))
             }
-            Verb::Await => match awaitable.serve(run) {
+            Verb::Await => match pool.awaitable().serve(run) {
                 Ok(handle) => {
                     task.handle = Some(handle);
                     None
@@ -311,24 +454,57 @@ impl Play {
                 Err(back) => refused(back, &task.fate),
             },
             Verb::AwaitSpace => {
-                task.future = Some(awaitable.serve_async(Box::new(run)));
+                task.future = Some(pool.awaitable().serve_async(Box::new(run)));
                 match task.poll() {
                     Some(answer) => answer,
-                    None => return assert!(answers.contains(&Some("saturated")), "{self:#?}"),
+                    None => {
+                        assert!(joins, "it waits: {self:#?}");
+                        return match expected {
+                            Some("saturated") => self.places.line.push(n),
+                            _ => self.places.group_line.push(n),
+                        };
+                    }
                 }
             }
         };
-        self.check(&answers, answer);
+        assert!(!joins, "{answer:?}: it does not wait: {self:#?}");
+        task.is_accepted = answer.is_none();
+        self.refused += u64::from(answer.is_some());
+        self.check(expected, answer);
+        if is_queued {
+            self.places.queue.push(n);
+        }
+        self.check_start(&before, answer.is_none());
+    }
+
+    /// Asserts that a submission has started no thread without need (law 5), and that the first
+    /// workers have the first slots.
+    fn check_start(&self, before: &Stats, is_accepted: bool) {
+        let now = self.pool.stats();
+        // An idle worker may be about to retire. In a pool without a queue, one that looks around, and
+        // is counted as idle, cannot be relied on.
+        let is_left_alone = self.retires || self.pool.queue_capacity() == 0;
+        let may_start = before.idle == 0 && before.running < self.pool.limit();
+        assert!(
+            now.spawned == before.spawned || is_accepted && (may_start || is_left_alone),
+            "{before:?}: {self:#?}"
+        );
+        if now.retired == 0 && !self.retires && !self.is_limited {
+            let slots = self.pool.workers().into_iter().map(|worker| worker.slot);
+            assert!(slots.eq(0..now.workers), "{self:#?}");
+        }
     }
 
     fn use_one(&mut self, way: u8) {
-        let is_kept = |t: &&mut Task| t.handle.is_some() || t.future.is_some();
-        let mut kept: Vec<_> = self.tasks.iter_mut().filter(is_kept).collect();
-        let at = usize::from(way >> 2) % kept.len().max(1);
-        let Some(task) = kept.get_mut(at) else {
+        let is_kept = |t: &Task| t.handle.is_some() || t.future.is_some();
+        let kept: Vec<_> = (0..self.tasks.len())
+            .filter(|n| is_kept(&self.tasks[*n]))
+            .collect();
+        let Some(&n) = kept.get(usize::from(way >> 2) % kept.len().max(1)) else {
             return;
         };
-        self.dead += 1;
+        let is_in_line = self.places.waiting().any(|other| *other == n);
+        let task = &mut self.tasks[n];
         match (way & 3, task.handle.take()) {
             (0, Some(handle)) => {
                 let has_ended = task.fate.is_dropped();
@@ -340,55 +516,106 @@ impl Play {
                 }
             }
             (1, Some(handle)) => {
+                task.is_unwanted = true;
                 handle.cancel();
                 task.handle = Some(handle);
             }
-            (2, Some(handle)) => drop(handle),
+            (2, Some(handle)) => {
+                task.is_unwanted = true;
+                drop(handle);
+            }
             (_, Some(handle)) => handle.detach(),
-            (0 | 1, None) => task.future = None,
+            (0 | 1, None) => {
+                task.is_unwanted = true;
+                task.future = None;
+                let Places {
+                    line, group_line, ..
+                } = &mut self.places;
+                line.retain(|other| *other != n);
+                group_line.retain(|other| *other != n);
+                assert!(!is_in_line || task.fate.is_dropped(), "{:?}", task.fate);
+            }
             (_, None) => {
-                if let Some(answer) = task.poll() {
-                    self.check(&[None, Some("closed"), Some("cancelled")], answer);
+                let (start, turned_away) = (Instant::now(), task.turned_away);
+                let mut answer = task.poll();
+                // A task may start before its owner has the answer. A refusal is there at once.
+                let may_be_late = !is_in_line && turned_away.is_none();
+                while answer.is_none() && may_be_late && start.elapsed() < LIMIT {
+                    sleep(Duration::from_micros(20));
+                    answer = task.poll();
                 }
+                let expected = (!is_in_line).then_some(turned_away);
+                assert_eq!(answer, expected, "{self:#?}");
             }
         }
     }
 
-    fn call(&mut self, does: Does, limit: u8, waits: bool) {
-        let (answers, before) = (self.answers(false), self.pool.stats());
-        let runs = answers == [None] && !self.is_busy();
-        let ends = runs && !does.holds || self.pool.is_closed();
+    fn call(&mut self, does: Does, limit: u8, with: With) {
+        let in_group = with.is_in_group();
+        let (expected, before) = (self.answer(in_group), self.pool.stats());
+        let runs = expected.is_none() && !self.is_busy();
+        let waits = with.waits() && self.is_waited_for(expected);
+        let ends = runs && !does.holds || expected.is_some() && !waits;
         let limit = time(limit).min(if ends { Duration::MAX } else { SHORT });
-        let (n, run) = self.task(does, false);
+        let (n, run) = self.task(does, with);
         let fate = Arc::clone(&self.tasks[n].fate);
-        let policy = [WhenFull::Refuse, WhenFull::Block][usize::from(waits)];
-        let outcome = self.pool.when_full(policy).do_with_deadline(run, limit);
+        let policy = [WhenFull::Refuse, WhenFull::Block][usize::from(with.waits())];
+        let pool = match in_group {
+            true => self.group.when_full(policy),
+            false => self.pool.when_full(policy),
+        };
+        let pool = match with {
+            With::Deadline => pool.with_deadline(LONG),
+            _ => pool,
+        };
+        let start = Instant::now();
+        let outcome = pool.do_with_deadline(run, limit);
+        let (now, elapsed) = (self.pool.stats(), start.elapsed());
+        // It is counted once, as soon as it is back. With a limit of zero it is not counted.
+        let refused_now = now.refused - before.refused;
+        let accepted = now.accepted - before.accepted;
+        let counted = u64::from(!limit.is_zero());
+        assert_eq!(accepted + refused_now, counted, "{self:#?}");
+        self.refused += refused_now;
+        self.tasks[n].is_accepted = accepted > 0;
         match outcome {
             Err(DeadlineError::Refused(back)) => {
-                return self.check(&answers, refused(back, &fate));
+                assert!(expected.is_some() && !waits && refused_now > 0, "{self:#?}");
+                return self.check(expected, refused(back, &fate));
             }
             Err(DeadlineError::Expired(back)) => {
                 take_back(back, &fate);
-                self.dead += 1;
+                assert!(elapsed >= limit, "{elapsed:?} of {limit:?}: {self:#?}");
+                let was_late = now.refusals.expired - before.refusals.expired;
+                assert_eq!(was_late, refused_now, "{self:#?}");
+                assert!(expected.is_none() || accepted == 0, "{self:#?}");
+                self.tasks[n].expires = true;
+                if accepted > 0 && !runs {
+                    self.places.queue.push(n);
+                }
             }
-            Err(DeadlineError::TimedOut) => assert!(runs, "{self:#?}"),
+            Err(DeadlineError::TimedOut) => {
+                assert!(runs && accepted > 0 && elapsed >= limit, "{self:#?}");
+                self.timed_out += 1;
+                self.tasks[n].is_unwanted = true;
+            }
             Ok(_) | Err(DeadlineError::Panicked(_)) => {
                 // Before the caller is back, the closure is gone, its task is counted, and its
                 // worker is free.
-                let now = self.pool.stats();
                 let ended = now.completed + now.panicked - before.completed - before.panicked;
                 let is_free = (now.running, ended) == (before.running, 1);
                 assert!(runs && ends && fate.is_dropped() && is_free, "{self:#?}");
                 assert_eq!(outcome.is_err(), does.panics, "{fate:?}");
             }
         }
+        self.check_start(&before, accepted > 0);
     }
 
     fn step(&mut self, step: Step) {
         match step {
             Step::Submit(verb, does, with) => self.submit(verb, does, with),
             Step::Use(way) => self.use_one(way),
-            Step::Do(does, limit, waits) => self.call(does, limit, waits),
+            Step::Do(does, limit, with) => self.call(does, limit, with),
             Step::Open(n) => {
                 let held: Vec<_> = self.tasks.iter().filter(|t| t.fate.is_held()).collect();
                 if let Some(task) = held.get(usize::from(n) % held.len().max(1)) {
@@ -402,12 +629,15 @@ impl Play {
             }
             Step::Cancel => {
                 self.group.cancel();
-                self.dead += GROUP_LIMIT;
+                let members = self.tasks.iter_mut().filter(|t| t.in_group);
+                members.for_each(|t| t.is_unwanted = true);
+                self.turn_away("cancelled", true);
             }
             Step::SetLimit(_) if self.pool.is_closed() => {}
             Step::SetLimit(n) => {
                 let (least, most) = (self.pool.min_workers().max(1), self.pool.max_workers());
                 let limit = least + usize::from(n) % (most - least + 1);
+                self.is_limited = true;
                 assert!(self.pool.set_limit(limit).is_ok() && self.pool.limit() == limit);
             }
             Step::Shutdown(n, limit) => {
@@ -415,8 +645,13 @@ impl Play {
                 let held = self.pool.stats().running > 0;
                 let limit = time(limit).min(if held { SHORT } else { Duration::MAX });
                 let report = self.pool.shutdown(modes[usize::from(n % 3)], limit);
-                let workers = self.pool.stats().workers;
-                assert!(!report.is_clean() || workers == 0, "{self:#?}");
+                let now = self.pool.stats();
+                assert!(!report.is_clean() || now.workers == 0, "{self:#?}");
+                self.discards |= n % 3 > 0;
+                // The strictest mode stays.
+                assert!(now.waiting == 0, "{self:#?}");
+                assert!(!self.discards || now.queued == 0, "{self:#?}");
+                self.turn_away("closed", false);
             }
         }
         self.settle();
@@ -429,6 +664,7 @@ impl Play {
         self.settle();
         let report = self.pool.shutdown(Shutdown::Drain, LIMIT);
         assert!(report.is_clean(), "{report:?}: {self:#?}");
+        self.turn_away("closed", false);
         self.settle();
         assert_eq!(self.group.pending(), 0, "{self:#?}");
         for mut task in self.tasks {
@@ -446,6 +682,7 @@ impl Play {
 fuzz_target!(|input: Input| {
     let before = threads::count();
     let max = 1 + usize::from(input.workers % 4);
+    let group_limit = usize::from(input.workers / 4 % 4);
     let idle = [Duration::MAX, Duration::from_millis(1)][usize::from(input.retires)];
     let pool = Pool::builder()
         .max_workers(max)
@@ -455,9 +692,14 @@ fuzz_target!(|input: Input| {
     let pool = pool.build().expect("valid settings");
     let mut play = Play {
         retires: input.retires,
-        group: pool.limited_group(GROUP_LIMIT),
+        group: pool.limited_group(group_limit),
+        group_limit,
         tasks: Vec::new(),
-        dead: 0,
+        places: Places::default(),
+        refused: 0,
+        timed_out: 0,
+        discards: false,
+        is_limited: false,
         pool,
     };
     for &step in input.steps.iter().take(40) {
