@@ -407,7 +407,7 @@ fn law10_wakers_in_line_that_wake_one_another() {
                 futures.push(pending(future, &Waker::from(Arc::new(drops))));
                 continue;
             }
-            std::mem::forget(before);
+            before.disarm();
             let drops = Arc::new(Drops(Mutex::new(None)));
             let future = pending(future, &Waker::from(drops.clone()));
             *drops.0.lock().unwrap() = Some(future);
