@@ -85,14 +85,7 @@ impl Core {
                 let location = self.register(slot, thread, Some((task, permit)));
                 Ok(location.expect("the location of the task"))
             }
-            Err(why) => {
-                if matches!(why, NotStarted::NotNeeded) {
-                    // While this thread held the slot, other submissions may have seen no free slot
-                    // and queued their tasks without a worker for them (A4).
-                    owed.look();
-                }
-                Err((permit, why))
-            }
+            Err(why) => Err((permit, why)),
         }
     }
 
