@@ -197,6 +197,31 @@ fn law03_law21_a_call_that_leaves_a_worker_which_calls_a_waker() {
     });
 }
 
+/// Law 14: a call on a worker goes to an idle or a new worker, and not to the caller's last worker while
+/// that one calls a waker. The waker may wait for the call.
+#[test]
+fn law14_a_worker_gives_no_call_to_a_worker_that_calls_a_waker() {
+    timed_each([0, 8], |queue| {
+        let slow = Gate::new();
+        let (pool, handle) = calls_a_waker(3, queue, &slow);
+        let opener = slow.opener();
+        // Another thread, because the last worker of this one calls the waker.
+        let its = Arc::clone(&pool);
+        let call = beside(&pool, move |pool| {
+            let task = move || {
+                // Now it is the last worker of the thread that runs this task, too.
+                handle.join().expect("it has ended");
+                its.do_with_deadline(|| 7, LIMIT).map_err(|e| e.to_string())
+            };
+            pool.do_with_deadline(task, LIMIT)
+                .map_err(|e| e.to_string())
+        });
+        assert_eq!(call.join().expect("no panic"), Ok(Ok(7)));
+        assert!(!slow.is_open());
+        drop(opener);
+    });
+}
+
 /// Law 1: a worker that calls a waker has no task. So the pool accepts as many tasks as if it were
 /// at rest, and then refuses at once.
 #[test]

@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -330,5 +330,42 @@ fn law10_a_full_group_that_is_cancelled_or_closed_says_so() {
         pool.shutdown(Shutdown::Drain, Duration::ZERO);
         assert_eq!(reason_of(&groups[0]), "cancelled");
         assert_eq!(reason_of(&groups[1]), "closed");
+    });
+}
+
+/// A waker whose drop waits at a gate.
+struct DropsSlowly(Key);
+
+impl Wake for DropsSlowly {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for DropsSlowly {
+    fn drop(&mut self) {
+        self.0.pass();
+    }
+}
+
+/// Law 21: the drop of a waker is user code. A future that leaves the line gives its place in its group
+/// back first, and its task is no longer pending.
+#[test]
+fn law21_a_place_comes_back_before_the_waker_is_dropped() {
+    timed(|| {
+        let ((pool, gate), slow) = (held(0), Gate::new());
+        let (_open, _slow) = (gate.opener(), slow.opener());
+        let group = pool.limited_group(1);
+        let future = Box::pin(group.awaitable().serve_async(|| ()));
+        let waker = Waker::from(Arc::new(DropsSlowly(slow.key())));
+        // It has a place of the group, and waits for space in the pool.
+        let future = pending(future, &waker);
+        drop(waker);
+        assert_eq!(refused_at_once(&group), "group_full");
+        thread::scope(|s| {
+            s.spawn(move || drop(future));
+            slow.wait_entered(1);
+            wait_until("its end", || group.pending() == 0);
+            assert_eq!(refused_at_once(&group), "saturated");
+            slow.open();
+        });
     });
 }

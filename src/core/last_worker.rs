@@ -35,7 +35,7 @@ impl<H> Core<H> {
         result
     }
 
-    /// Claims this thread's last worker, if it is idle or calls user code. If the worker is parked,
+    /// Claims this thread's last worker, if it is idle, or calls user code and this thread is no worker. If the worker is parked,
     /// claims it only if `even_parked` is set.
     #[inline]
     pub(super) fn claim_last_worker(&self, even_parked: bool) -> Option<(usize, Claim)> {
@@ -43,7 +43,10 @@ impl<H> Core<H> {
         if pool != self.env.id {
             return None;
         }
-        let claim = self.slots[slot].claim_last_used(last, even_parked);
+        // A worker that calls user code may do so for long, or wait in it for another worker. So no worker
+        // of this pool gives it a task (law 14): not even that worker itself, within that code.
+        let even_calling = || !self.env.is_own_worker();
+        let claim = self.slots[slot].claim_last_used(last, even_parked, even_calling);
         // After a failed claim, the stored generation becomes zero. The next calls then load the
         // worker's word, and try a compare-and-swap only if the worker is idle, until this thread
         // gives that worker a task again. Otherwise submitters to a saturated pool would take the

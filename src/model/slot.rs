@@ -79,7 +79,7 @@ impl Slot {
 
     /// Claims the worker as a last worker. Leaves the worker's entry in the ready ring.
     pub fn claim_last_used(&self) -> Option<Held> {
-        self.slot.claim_last_used(0, true).map(Held)
+        self.slot.claim_last_used(0, true, || true).map(Held)
     }
 
     /// Pops an entry of the ready ring, and claims the worker if it is idle.

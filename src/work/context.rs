@@ -236,20 +236,6 @@ impl<'a> Ctx<'a> {
         self.owed.take()
     }
 
-    /// Pays what this worker owes to other threads. Calls no user code.
-    pub(crate) fn pay_others(&self) {
-        if self.owes() {
-            let mut owed = self.take_owed();
-            (self.pay_others)(&mut owed);
-            if owed.has_calls() {
-                self.owes.set(true);
-                *self.owed.borrow_mut() = owed;
-            } else {
-                let _ = owed.take_calls();
-            }
-        }
-    }
-
     /// Pays all that this worker owes, in a loop, because user code may lead to new debts.
     pub(crate) fn pay(&self) {
         while self.owes() {
@@ -262,10 +248,13 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Drops the captures of a task whose turn came too late. Pays first, because the drop may take long.
+    /// Drops the captures of a task whose turn came too late. All debts are paid.
     pub(crate) fn drop_captured(&self, captured: Option<Captured>) {
         if captured.is_some() {
-            self.pay();
+            debug_assert!(
+                !self.owes(),
+                "a drop that may take long, before others are told"
+            );
             self.call_back(|| _ = drop_contained(captured));
         }
     }

@@ -194,9 +194,11 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
             true => || TaskError::Expired,
             false => || TaskError::Cancelled,
         };
-        // Before the drop of captures, which may take long. No user code is called before the waiter of a
-        // task without captures is told, because that caller cannot leave meanwhile.
-        ctx.pay_others();
+        // Captures are dropped here, which may take long: so debts are paid first. A blocked caller gets
+        // its closure back. It is told first, because it cannot leave its task meanwhile.
+        if !J::AWAITED && (is_late || J::MUST_RUN) {
+            ctx.pay();
+        }
         let mut release = self.discard(error);
         if is_late {
             // Law 21: the waiter of an expired task is told once its closure has been dropped.

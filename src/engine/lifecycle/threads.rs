@@ -52,6 +52,10 @@ impl Core {
     pub(crate) fn start_worker(self: &Arc<Self>) -> Result<(), NotStarted> {
         let mut owed = Owed::default();
         let started = self.spawn_searcher(&mut owed);
+        if started.is_err() {
+            // Other threads may have relied on this start (A4).
+            owed.look();
+        }
         self.pay(&mut owed);
         started
     }

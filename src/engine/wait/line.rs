@@ -19,13 +19,14 @@ use crate::parts::members::{Members, Pending};
 use crate::sync::{thread, Arc};
 use crate::work::job::Task;
 use crate::work::owed::{Debts, Owed};
-use crate::work::panics::drop_contained;
 
 /// The reason why an owner has left the line before its turn.
 pub(crate) struct LeftLine {
     pub(crate) task: Task,
     /// Set if the task has stood in the line of its group.
     pub(crate) in_group: bool,
+    /// The owner's wake-up. The drop of a waker is user code, so it comes last.
+    pub(crate) wake_up: Option<WakeUp>,
 }
 
 impl Core {
@@ -291,13 +292,13 @@ impl Core {
                 Left::Answered(answer) => return Ok(answer),
                 Left::Taken => backoff.wait(),
                 Left::Unanswered(line, wanted, wake_up) => {
-                    drop_contained(wake_up);
                     if let Some(permit) = wanted.of_group {
                         self.give_to_group(wanted.members.as_deref(), permit, owed);
                     }
                     return Err(LeftLine {
                         task: wanted.task,
                         in_group: line != POOL,
+                        wake_up,
                     });
                 }
             }

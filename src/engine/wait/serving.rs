@@ -143,7 +143,10 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Drop for Serving<F, R
         let (task, was_refused) = match self.core.leave_line(ticket, &mut owed) {
             Ok(Ok(location)) => return drop(Ticket::new(side, &self.core, location)),
             Ok(Err((task, _))) => (task, true),
-            Err(left) => (left.task, false),
+            Err(left) => {
+                owed.calls().drop_captured(Box::new(left.wake_up));
+                (left.task, false)
+            }
         };
         if let (Some(members), false) = (&self.members, was_refused) {
             // SAFETY: the task is inside the group until `exit`. Its own `Pending` is not used up.

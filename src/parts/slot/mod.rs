@@ -165,7 +165,12 @@ impl<T, R> Slot<T, R> {
     /// for reading.
     #[inline]
     #[must_use]
-    pub(crate) fn claim_last_used(&self, last: u64, even_parked: bool) -> Option<Claim> {
+    pub(crate) fn claim_last_used(
+        &self,
+        last: u64,
+        even_parked: bool,
+        even_calling: impl FnOnce() -> bool,
+    ) -> Option<Claim> {
         let word = if last == 0 {
             self.load()
         } else {
@@ -175,8 +180,9 @@ impl<T, R> Slot<T, R> {
                 Err(now) => now,
             }
         };
-        let claimed =
-            word.is_ready(even_parked) && self.swap_if(word, word.to(State::Held)).is_ok();
+        let is_ready =
+            word.is_ready(even_parked) && (word.state() != State::Calling || even_calling());
+        let claimed = is_ready && self.swap_if(word, word.to(State::Held)).is_ok();
         claimed.then(|| Claim::of(word))
     }
 

@@ -82,7 +82,7 @@ fn an_idle_slot_is_listed_once_and_claimed_once() {
     assert_eq!(ready.pop(), Some(0));
     let claim = slot.claim_listed().expect("idle");
     assert!(!claim.parked);
-    assert!(slot.claim_last_used(0, true).is_none());
+    assert!(slot.claim_last_used(0, true, || true).is_none());
     assert_eq!(hand_over(&slot, claim, "a", false), 1);
     assert_eq!(run(&slot), ("a", 1));
     own!(slot.publish_idle(&ready, 0));
@@ -95,18 +95,18 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
     for last in 0..2 {
-        let claim = slot.claim_last_used(last, true).expect("idle");
-        assert!(slot.claim_last_used(last + 1, true).is_none());
+        let claim = slot.claim_last_used(last, true, || true).expect("idle");
+        assert!(slot.claim_last_used(last + 1, true, || true).is_none());
         let generation = hand_over(&slot, claim, "a", true);
         assert_eq!(generation, last + 1);
         assert_eq!(revoke(&slot, generation), Some("a"));
         own!(slot.send_searching(Claim::AWAKE));
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.claim_self());
-        assert!(slot.claim_last_used(generation, true).is_none());
+        assert!(slot.claim_last_used(generation, true, || true).is_none());
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.retire(false).is_some());
-        assert!(slot.claim_last_used(generation, true).is_none());
+        assert!(slot.claim_last_used(generation, true, || true).is_none());
         own!(slot.step(State::Retiring, State::Free));
         own!(slot.begin_start());
         own!(slot.send_searching(Claim::AWAKE));
@@ -121,12 +121,15 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert!(slot.claim_benched().is_none() && slot.retire(true).is_none());
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench() && slot.load().is_benched());
-    assert!(slot.claim_last_used(0, true).is_none(), "not by hint");
+    assert!(
+        slot.claim_last_used(0, true, || true).is_none(),
+        "not by hint"
+    );
     assert!(slot.claim_self(), "as any other");
     own!(slot.publish_idle(&ready, 0));
     // `claim_last_used` leaves the worker's entry in the ready ring. The thread that pops the entry
     // finds the worker claimed, and does not put it on the bench.
-    let claim = slot.claim_last_used(0, true).expect("idle");
+    let claim = slot.claim_last_used(0, true, || true).expect("idle");
     assert_eq!(ready.pop(), Some(0));
     assert!(!slot.bench() && !slot.load().is_benched());
     // SAFETY: the slot was claimed with this claim.
@@ -149,7 +152,7 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
 fn an_offered_task_is_run_or_taken_back() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    let claim = slot.claim_last_used(0, true).unwrap();
+    let claim = slot.claim_last_used(0, true, || true).unwrap();
     let generation = hand_over(&slot, claim, "a", true);
     assert!(revoke(&slot, generation + 1).is_none(), "another task");
     assert_eq!(revoke(&slot, generation), Some("a"));
@@ -159,7 +162,7 @@ fn an_offered_task_is_run_or_taken_back() {
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
     own!(slot.publish_idle(&ready, 0));
 
-    let claim = slot.claim_last_used(0, true).unwrap();
+    let claim = slot.claim_last_used(0, true, || true).unwrap();
     let generation = hand_over(&slot, claim, "b", true);
     assert_eq!(run(&slot), ("b", generation));
     assert!(revoke(&slot, generation).is_none(), "started");
@@ -201,7 +204,9 @@ fn a_worker_that_calls_user_code_is_left_alone() {
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.claim_listed().is_none() && slot.claim_benched().is_none());
     assert!(slot.retire(false).is_none() && !slot.claim_self() && !slot.may_park());
-    let claim = slot.claim_last_used(0, true).expect("it takes a task");
+    let claim = slot
+        .claim_last_used(0, true, || true)
+        .expect("it takes a task");
     assert!(!claim.parked);
     let generation = hand_over(&slot, claim, "a", true);
     assert_eq!(revoke(&slot, generation), Some("a"));
@@ -210,14 +215,16 @@ fn a_worker_that_calls_user_code_is_left_alone() {
     assert_eq!(slot.load().state(), Searching);
     // A task that was handed over during the calls is there after them.
     assert_eq!(slot.begin_calling(), Some(Searching));
-    let claim = slot.claim_last_used(0, true).expect("it takes a task");
+    let claim = slot
+        .claim_last_used(0, true, || true)
+        .expect("it takes a task");
     let generation = hand_over(&slot, claim, "b", true);
     assert!(!slot.end_calling());
     assert_eq!(run(&slot), ("b", generation));
     own!(slot.publish_idle(&ready, 0));
     // A task that was handed over before the calls may be taken back during them, and after them.
     for ends_first in [false, true] {
-        let claim = slot.claim_last_used(0, true).expect("idle");
+        let claim = slot.claim_last_used(0, true, || true).expect("idle");
         assert_eq!(
             slot.begin_calling(),
             None,
@@ -251,7 +258,9 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
             assert_eq!(slot.load().generation(), generation);
             assert_eq!(run(&slot), ("a", generation));
             own!(slot.publish_idle(&ready, 0));
-            let claim = slot.claim_last_used(generation, true).expect("idle");
+            let claim = slot
+                .claim_last_used(generation, true, || true)
+                .expect("idle");
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
             assert_eq!(hand_over(&slot, claim, "b", true), generation);
             assert_eq!(revoke(&slot, generation), Some("b"));
@@ -276,8 +285,11 @@ fn a_sleeping_worker_is_woken_by_its_order() {
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
     own!(slot.publish_idle(&ready, 0));
     assert!(slot.may_park());
-    assert!(slot.claim_last_used(0, false).is_none(), "it sleeps");
-    let claim = slot.claim_last_used(0, true).expect("idle");
+    assert!(
+        slot.claim_last_used(0, false, || true).is_none(),
+        "it sleeps"
+    );
+    let claim = slot.claim_last_used(0, true, || true).expect("idle");
     assert!(claim.parked);
     hand_over(&slot, claim, "a", false);
     let start = Instant::now();
@@ -285,7 +297,9 @@ fn a_sleeping_worker_is_woken_by_its_order() {
     assert!(start.elapsed() < Duration::from_secs(10), "not woken");
     assert_eq!(run(&slot), ("a", 1));
     own!(slot.publish_idle(&ready, 0));
-    let claim = slot.claim_last_used(0, false).expect("it has woken");
+    let claim = slot
+        .claim_last_used(0, false, || true)
+        .expect("it has woken");
     assert!(!claim.parked);
 }
 
