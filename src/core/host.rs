@@ -73,7 +73,7 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     fn begin(worker: &Worker<'_, Self>);
 
     /// Returns `true` if this worker may have to end. Called once its task has ended, if the pool is
-    /// not in its usual state.
+    /// not in its usual state. Ends the process if it is a child that the task has made.
     fn may_have_to_end(worker: &Worker<'_, Self>) -> bool;
 
     /// Called by a worker that is `Searching`, before it looks at the queue. Returns `true` if the

@@ -2,7 +2,7 @@
 //!
 //! A step of the engine holds a lock, a slot or a count. So it calls no user code, serves no other
 //! submission and starts no second search. It notes here what is left to do. The thread pays it when
-//! it holds nothing any more: `Core::pay` (`core/pay.rs`) is the only function that does.
+//! it holds nothing any more: by `Core::pay` (`core/pay.rs`), or by `Ctx::pay` if it has a task in hand.
 //!
 //! An [`Owed`] that is dropped unpaid is a bug, and panics in debug builds and models.
 

@@ -11,6 +11,23 @@
 //!
 //! So the stack does not grow with the number of calls. Each pool has its own frame, because a drop
 //! may wait for another pool, which may need its own drops for that.
+//!
+//! # Where user code runs
+//!
+//! | code | on | state of a worker | before it |
+//! |---|---|---|---|
+//! | a task, in its `around` wrapper; drops of its captures | worker | `Busy` | `Ctx::call`: all debts are paid, the caller can leave |
+//! | the value of a task whose waiter has left | worker | `Busy` | the task counts as running |
+//! | captures of a task whose turn came too late | worker | `Busy` | `Contents::dispose`: all debts are paid; then its waiter is told |
+//! | `on_panic`, subscribers of a panic | worker | `Busy` | as the task |
+//! | wakers; captures that were discarded; subscribers of a refused thread | any thread, at the end of its call; worker | `Calling`, or `Busy` without a task | [`call`]: all debts to others are paid |
+//! | the start hook | new worker | before its first order | nothing relies on it |
+//! | the stop hook | ended worker | none: the slot is free | its last look is paid |
+//! | `Waker::clone` of a poll | the polling thread | - | nothing is held |
+//! | subscribers of a straggler | the thread in `shutdown` | - | nothing is held |
+//!
+//! Debug builds and models assert at each of these that the thread holds no lock, and that a worker
+//! counts as awake nowhere and owes other threads nothing.
 
 use crate::sync::{abort_on_unwind, thread_local};
 use crate::work::env::Env;
