@@ -211,7 +211,7 @@ impl<'scope> Scope<'scope, '_> {
             submission: Submission {
                 awaited: true,
                 on_worker: self.on_worker,
-                ..Submission::default()
+                ..Submission::PLAIN
             },
             ..self.extras.plain()
         };

@@ -226,7 +226,7 @@ fn wait_for<H: Host>(
         deadline: Some(deadline),
         node: Some(node),
         awaited: true,
-        on_worker: false,
+        ..Submission::PLAIN
     };
     let (mut task, mut debts) = (Some(task), None);
     let location = match entrance.submit(core, &mut task, submission, &mut debts) {

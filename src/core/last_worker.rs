@@ -35,8 +35,8 @@ impl<H> Core<H> {
         result
     }
 
-    /// Claims this thread's last worker, if it is idle, or calls user code and this thread is no worker. If the worker is parked,
-    /// claims it only if `even_parked` is set.
+    /// Claims this thread's last worker, if it is idle, or if it calls user code and this thread is no
+    /// worker of the pool. If the worker is parked, claims it only if `even_parked` is set.
     #[inline]
     pub(super) fn claim_last_worker(&self, even_parked: bool) -> Option<(usize, Claim)> {
         let (pool, slot, last) = LAST_WORKER.with(Cell::get);

@@ -54,7 +54,7 @@ impl SubmitError {
 }
 
 /// The thread that waits for a task, if there is one.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Submission<'a> {
     /// The deadline of the submission.
     pub(crate) deadline: Option<&'a Deadline>,
@@ -70,6 +70,14 @@ pub(crate) struct Submission<'a> {
 }
 
 impl Submission<'_> {
+    /// No thread waits for the task.
+    pub(crate) const PLAIN: Self = Self {
+        deadline: None,
+        node: None,
+        awaited: false,
+        on_worker: false,
+    };
+
     /// Returns `true` if this thread, or the thread that waits for the task, is a worker of the
     /// pool. Then the submission must not wait for space, because that worker may have to make the
     /// space.

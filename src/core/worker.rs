@@ -47,8 +47,8 @@ pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize) {
     while it.is_held() {
         backoff.wait();
     }
-    let pay_others = |owed: &mut Owed| core.pay_others(owed);
-    let ctx = Ctx::new(&core.env, &it.record, slot, &pay_others);
+    let pay = |owed: &mut Owed| core.pay(owed);
+    let ctx = Ctx::new(&core.env, &it.record, slot, &pay);
     let worker = Worker {
         core,
         it,
@@ -213,7 +213,8 @@ impl<H: Host> Worker<'_, H> {
     }
 
     /// Makes this worker `Calling`, unless a task was handed to it. From then on no thread relies on
-    /// it. `state` is that of a worker without a task. If it is `Idle`, the worker may have got an order since.
+    /// it. `state` is that of a worker without a task. If it is `Idle`, the worker may have got an order
+    /// since.
     fn begin_calling(&self, state: State, owed: &mut Owed) {
         if self.ctx.is_counted.replace(false) {
             self.core.in_flight.sub(AWAKE);

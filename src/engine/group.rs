@@ -87,29 +87,20 @@ impl Core {
     }
 
     /// Returns an error, and counts the refusal, unless a submission to a full group may wait. The
-    /// first of these that is true is the reason: this process is a forked child, the group is
-    /// cancelled, the pool is closed, or else the group is full. On a worker of the pool, which must
-    /// not wait, a submission that would wait is refused as `OnWorker`.
+    /// reasons that hold whether there is space or not come first. Otherwise the group is full. On a worker
+    /// of the pool, which must not wait, a submission that would wait is refused as `OnWorker`.
     #[cold]
     fn may_wait_for_group(
         &self,
         members: &Members,
         options: &SubmitOptions<'_>,
     ) -> Result<(), SubmitError> {
-        let blocks = options.blocks(self.host.blocks);
-        let on_worker = options.submission.is_on_worker(&self.env);
-        let why = if self.env.is_forked() {
-            Refusal::Forked
-        } else if members.is_cancelled() {
-            Refusal::Cancelled
-        } else if self.env.is_closed() {
-            Refusal::Closed
-        } else if !blocks || members.limit() == 0 {
-            Refusal::GroupFull
-        } else if on_worker {
-            Refusal::OnWorker
-        } else {
-            return Ok(());
+        let may_wait = options.blocks(self.host.blocks) && members.limit() > 0;
+        let why = match self.may_not_submit(Some(members)) {
+            Some(why) => why,
+            None if !may_wait => Refusal::GroupFull,
+            None if options.submission.is_on_worker(&self.env) => Refusal::OnWorker,
+            None => return Ok(()),
         };
         Err(self.host.counts.refuse(SubmitError::Refused(why)))
     }

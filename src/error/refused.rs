@@ -243,8 +243,9 @@ impl<F> Refused<F> {
     /// value.
     ///
     /// Use it for work that has to be done in any case, such as releasing something. It nests as
-    /// [`caller_runs`](Self::caller_runs) does, and takes as long as the closure. For back-pressure use [`caller_runs`](Self::caller_runs): this method also runs a closure that
-    /// was refused after a shutdown or a cancel. A shutdown that is meant to stop a producer then
+    /// [`caller_runs`](Self::caller_runs) does, and takes as long as the closure. For back-pressure
+    /// use [`caller_runs`](Self::caller_runs): this method also runs a closure that was refused after a
+    /// shutdown or a cancel. A shutdown that is meant to stop a producer then
     /// makes the producer do all the work itself, and the tasks of a cancelled group run after all.
     ///
     /// A closure that runs here is not a task of the pool. No shutdown waits for it, no cancel

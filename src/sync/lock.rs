@@ -1,9 +1,11 @@
 //! Locks of mutexes. In debug builds and models each thread counts the locks that it holds, so that
-//! [`assert_no_lock`] can tell.
+//! [`catch_unwind`] can tell.
 
-use super::{thread_local, Condvar, Mutex, MutexGuard};
+use super::{imp, thread_local, Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
+use std::panic::UnwindSafe;
+use std::thread::Result;
 use std::time::Duration;
 
 thread_local! {
@@ -11,13 +13,14 @@ thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Asserts, in debug builds and models, that this thread holds no lock of this crate. A function that
-/// calls user code calls this first, because that code may wait for another thread, which may need the lock.
+/// Calls user code, and catches its panic. Asserts, in debug builds and models, that this thread holds no
+/// lock of this crate: the code may wait for another thread, which may need the lock.
 #[inline(always)]
 #[cfg_attr(debug_assertions, track_caller)]
-pub(crate) fn assert_no_lock() {
+pub(crate) fn catch_unwind<R>(f: impl FnOnce() -> R + UnwindSafe) -> Result<R> {
     #[cfg(debug_assertions)]
     assert_eq!(HELD.with(Cell::get), 0, "user code under a lock");
+    imp::catch_unwind(f)
 }
 
 /// One lock that this thread holds.

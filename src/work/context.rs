@@ -7,8 +7,7 @@ use crate::error::TaskPanic;
 use crate::parts::completion::WaitNode;
 use crate::parts::yield_timer::YieldTimer;
 use crate::sync::{
-    abort_on_unwind, assert_no_lock, catch_unwind, fork, now, thread, thread_local, Instant,
-    Ordering,
+    abort_on_unwind, catch_unwind, fork, now, thread, thread_local, Instant, Ordering,
 };
 use crate::work::env::{Around, Env, NEVER};
 use crate::work::job::{Captured, TaskEnd};
@@ -17,7 +16,6 @@ use crate::work::options::Options;
 use crate::work::owed::Owed;
 use crate::work::panics::{drop_contained, has_panicked, Payload};
 use crate::work::record::Record;
-use crate::work::user_code;
 use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;
 
@@ -32,8 +30,8 @@ pub(crate) struct Ctx<'a> {
     owed: RefCell<Owed>,
     /// Set if anything may be owed.
     owes: Cell<bool>,
-    /// Pays the debts to other threads.
-    pay_others: &'a dyn Fn(&mut Owed),
+    /// `Core::pay`.
+    pay: &'a dyn Fn(&mut Owed),
     /// Set while this worker counts as awake.
     pub(crate) is_counted: Cell<bool>,
     /// The node of the caller that submitted the running task by `do_with_deadline`. `None` for any
@@ -69,7 +67,7 @@ impl<'a> Ctx<'a> {
         env: &'a Env,
         record: &'a Record,
         slot: usize,
-        pay_others: &'a dyn Fn(&mut Owed),
+        pay: &'a dyn Fn(&mut Owed),
     ) -> Self {
         Self {
             env,
@@ -77,7 +75,7 @@ impl<'a> Ctx<'a> {
             slot,
             owed: RefCell::default(),
             owes: Cell::new(false),
-            pay_others,
+            pay,
             is_counted: Cell::new(false),
             caller: Cell::new(None),
             label: Cell::new(None),
@@ -240,11 +238,7 @@ impl<'a> Ctx<'a> {
     pub(crate) fn pay(&self) {
         while self.owes() {
             let mut owed = self.take_owed();
-            (self.pay_others)(&mut owed);
-            let calls = owed.take_calls();
-            if !calls.is_empty() {
-                self.call_back(|| user_code::call(self.env, calls));
-            }
+            self.call_back(|| (self.pay)(&mut owed));
         }
     }
 
@@ -292,7 +286,6 @@ impl<'a> Ctx<'a> {
             self.yield_if_due();
         }
         self.assert_not_relied_on();
-        assert_no_lock();
         let started = Moment::now(self.env);
         let result = match &self.env.hooks.around {
             None => catch_unwind(AssertUnwindSafe(f)),

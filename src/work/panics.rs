@@ -1,6 +1,6 @@
 //! Contains the panics of user code.
 
-use crate::sync::{assert_no_lock, catch_unwind};
+use crate::sync::catch_unwind;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
@@ -15,7 +15,6 @@ pub(crate) fn has_panicked(result: Result<(), Payload>) -> bool {
 
 /// Calls user code and contains its panic. Returns `true` if there was one.
 pub(crate) fn contain(f: impl FnOnce()) -> bool {
-    assert_no_lock();
     has_panicked(catch_unwind(AssertUnwindSafe(f)))
 }
 
@@ -27,7 +26,6 @@ pub(crate) fn drop_contained<T>(value: T) -> bool {
 /// Drops a panic's payload. The drop may panic with another payload, whose drop may panic, too.
 /// After a few of these, the last payload is leaked.
 pub(crate) fn drop_payload(mut payload: Payload) {
-    assert_no_lock();
     for _ in 0..8 {
         match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             Ok(()) => return,

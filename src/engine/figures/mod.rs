@@ -1,4 +1,5 @@
-//! The figures that a pool reports about itself. Readers of figures take no lock that a submission or a worker needs.
+//! The figures that a pool reports about itself. Readers of figures take no lock that a submission or
+//! a worker needs.
 
 pub(crate) mod ages;
 pub(crate) mod counts;

@@ -45,8 +45,9 @@ impl Waits for WaitingTask {
 pub(crate) struct SubmitOptions<'a> {
     /// The options that a submitter, group or scope adds.
     pub(crate) extras: &'a SubmitterOptions,
-    /// The thread that waits for the task, and until when. If its deadline passes before the task is accepted, a submission with a
-    /// node fails as `Expired`, and a submission without a node is refused as `Saturated`.
+    /// The thread that waits for the task, and until when. If its deadline passes before the task is
+    /// accepted, a submission with a node fails as `Expired`, and a submission without a node is refused
+    /// as `Saturated`.
     pub(crate) submission: Submission<'a>,
     /// The task's group. `None` if the task has no group or belongs to a scope.
     pub(crate) members: Option<&'a Arc<Members>>,
@@ -83,12 +84,7 @@ impl SubmitterOptions {
     pub(crate) const fn plain(&self) -> SubmitOptions<'_> {
         SubmitOptions {
             extras: self,
-            submission: Submission {
-                deadline: None,
-                node: None,
-                awaited: false,
-                on_worker: false,
-            },
+            submission: Submission::PLAIN,
             members: None,
             of_group: Cell::new(None),
             waits_for_group: false,
@@ -143,9 +139,15 @@ impl SubmitOptions<'_> {
         (self.extras.when_full).map_or(pool, WhenFull::blocks)
     }
 
+    /// Returns the submission's group.
+    #[inline]
+    pub(crate) fn members(&self) -> Option<&Members> {
+        self.members.map(|members| &**members)
+    }
+
     /// Returns `true` if the submission's group is cancelled.
     #[inline]
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.members.is_some_and(|members| members.is_cancelled())
+        self.members().is_some_and(Members::is_cancelled)
     }
 }

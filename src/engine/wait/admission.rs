@@ -7,6 +7,7 @@ use crate::error::Refusal;
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::Seen;
+use crate::parts::members::Members;
 use crate::stats::WhenFull;
 use crate::sync::Arc;
 use crate::work::job::Task;
@@ -51,7 +52,7 @@ impl Core {
         debts: &mut Debts,
     ) -> Result<(), SubmitError> {
         if self.env.is_fast_path_open() {
-            match self.accept(task, Submission::default(), debts) {
+            match self.accept(task, Submission::PLAIN, debts) {
                 Ok(_) => return Ok(()),
                 Err(NotAccepted::NoPermit(seen))
                     if self.must_refuse(seen, &SubmitterOptions::NONE.plain()) =>
@@ -112,8 +113,7 @@ impl Core {
     ) -> SubmitError {
         let why = self.host.counts.refuse(why);
         if let Some(permit) = options.of_group.take() {
-            let members = options.members.map(|members| &**members);
-            self.give_to_group(members, permit, debts.get_or_insert_default());
+            self.give_to_group(options.members(), permit, debts.get_or_insert_default());
         }
         why
     }
@@ -127,7 +127,7 @@ impl Core {
         debts: &mut Debts,
     ) -> Result<Location, SubmitError> {
         options.submission.start(&self.env);
-        if let Some(why) = self.may_not_submit(options) {
+        if let Some(why) = self.may_not_submit(options.members()) {
             return Err(self.refuse(options, SubmitError::Refused(why), debts));
         }
         let policy = options.extras.when_full.unwrap_or(self.host.when_full);
@@ -172,7 +172,7 @@ impl Core {
         options: &SubmitOptions<'_>,
         debts: &mut Debts,
     ) -> Result<Admitted, SubmitError> {
-        if let Some(why) = self.may_not_submit(options) {
+        if let Some(why) = self.may_not_submit(options.members()) {
             return Err(self.refuse(options, SubmitError::Refused(why), debts));
         }
         if !options.waits_for_group {
@@ -196,17 +196,19 @@ impl Core {
             .map(Admitted::InLine)
             .map_err(|back| {
                 *task = Some(back);
-                let why = self.may_not_submit(options).unwrap_or(Refusal::Closed);
+                let why = self
+                    .may_not_submit(options.members())
+                    .unwrap_or(Refusal::Closed);
                 self.refuse(options, SubmitError::Refused(why), debts)
             })
     }
 
     /// Returns the reason if the submission is refused whether there is space or not.
-    pub(crate) fn may_not_submit(&self, options: &SubmitOptions<'_>) -> Option<Refusal> {
+    pub(crate) fn may_not_submit(&self, members: Option<&Members>) -> Option<Refusal> {
         if self.env.is_forked() {
             return Some(Refusal::Forked);
         }
-        if options.is_cancelled() {
+        if members.is_some_and(Members::is_cancelled) {
             return Some(Refusal::Cancelled);
         }
         self.gate.load().is_closed().then_some(Refusal::Closed)

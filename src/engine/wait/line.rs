@@ -50,19 +50,14 @@ impl Core {
             Ok((permit, seen)) => self.place_passed(passed, permit, seen, owed),
             Err(_) => {
                 let members = passed.task.members.clone();
-                let is_over = || self.is_over(members.as_deref());
+                // The thread that takes such entries out would miss one that joins after that.
+                let is_over = || self.may_not_submit(members.as_deref()).is_some();
                 match self.host.line.move_on(&self.gate, passed, is_over) {
                     Ok(()) => self.pass(owed),
                     Err(passed) => self.refuse_passed(passed, owed),
                 }
             }
         }
-    }
-
-    /// Returns `true` if a submission that joins a line now would be missed by the thread that takes
-    /// such submissions out: the pool is closed, or the group is cancelled.
-    fn is_over(&self, members: Option<&Members>) -> bool {
-        self.gate.load().is_closed() || members.is_some_and(Members::is_cancelled)
     }
 
     /// Places the task of an entry that has a permit of the pool, and answers its owner.
@@ -215,7 +210,7 @@ impl Core {
         };
         let group = wanted.group();
         let line = if options.waits_for_group { group } else { POOL };
-        let is_over = || self.is_over(options.members.map(|members| &**members));
+        let is_over = || self.may_not_submit(options.members()).is_some();
         match self
             .host
             .line
@@ -252,7 +247,9 @@ impl Core {
             Ok(ticket) => ticket,
             Err(back) => {
                 *task = Some(back);
-                let why = self.may_not_submit(options).unwrap_or(Refusal::Closed);
+                let why = self
+                    .may_not_submit(options.members())
+                    .unwrap_or(Refusal::Closed);
                 return Err(self.refuse(options, SubmitError::Refused(why), debts));
             }
         };

@@ -79,7 +79,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
         let (deadline, times) = extras.times(&core.env);
         let submission = Submission {
             deadline: Some(&deadline),
-            ..Submission::default()
+            ..Submission::PLAIN
         };
         let options = SubmitOptions {
             submission,
