@@ -3,9 +3,49 @@
 #![cfg(lazypool_loom)]
 
 use lazypool::model::Gate;
+use loom::cell::UnsafeCell;
 use loom_tests::{beside, check};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+
+/// Data that only the thread with the gate's only permit may touch.
+struct Owned(UnsafeCell<usize>);
+
+// SAFETY: loom reports accesses that are not ordered.
+unsafe impl Sync for Owned {}
+
+impl Owned {
+    fn touch(&self) {
+        // SAFETY: this thread has the permit. loom reports an access that is not ordered after the last
+        // owner's.
+        self.0.with_mut(|data| unsafe { *data += 1 });
+    }
+}
+
+/// A thread writes and gives the only permit back, while two others each try to take it. One of them
+/// may find it in what the other one has read. Excludes: a thread that has the permit and does not see
+/// what its last owner did. All interleavings.
+#[test]
+fn a_permit_brings_what_its_last_owner_did() {
+    check(None, || {
+        let shared = Arc::new((Gate::new(1), Owned(UnsafeCell::new(0))));
+        let (first, _) = shared.0.take().expect("free");
+        let tries = |shared: &Arc<(Gate, Owned)>| {
+            let (gate, data) = &**shared;
+            if let Some((permit, _)) = gate.take() {
+                data.touch();
+                gate.give(permit);
+            }
+        };
+        let others = [beside(&shared, tries), beside(&shared, tries)];
+        shared.1.touch();
+        shared.0.give(first);
+        for other in others {
+            other.join().unwrap();
+        }
+        shared.0.assert_at_rest();
+    });
+}
 
 /// Two submissions take the only permit. Excludes: both have it, or neither. All interleavings.
 #[test]

@@ -11,7 +11,7 @@ use super::submission::{Location, NotAccepted, Submission};
 use super::Core;
 use crate::error::Refusal;
 use crate::parts::backoff::{Backoff, IN_MODELS};
-use crate::parts::gate::{Freed, Permit, Seen as Permits};
+use crate::parts::gate::{Flags, Freed, Permit};
 use crate::parts::in_flight::{Seen, NOTIFIED};
 use crate::parts::slot::Claim;
 use crate::sync::Arc;
@@ -25,8 +25,8 @@ const LOOKS: u32 = if IN_MODELS { 1 } else { 16 };
 /// An accepted task that is to be placed.
 pub(crate) struct Accepted {
     pub(crate) permit: Permit,
-    /// The gate's word from which the permit was taken.
-    pub(crate) seen: Permits,
+    /// The gate's flags as the permit was taken.
+    pub(crate) flags: Flags,
     /// Set if a worker of this pool waits for the task, so that it must not be queued.
     pub(crate) nested: bool,
     /// What [`Host::has_pushed`] is to be told.
@@ -45,9 +45,9 @@ impl<H: Host> Core<H> {
         submission: Submission<'_>,
         debts: &mut Debts,
     ) -> Result<Location, NotAccepted> {
-        let (permit, seen) = self.gate.take().map_err(NotAccepted::NoPermit)?;
-        self.place_fast(permit, seen, task, submission, debts)
-            .or_else(|permit| self.place_slowly(permit, seen, task, submission, debts))
+        let (permit, flags) = self.gate.take().map_err(NotAccepted::NoPermit)?;
+        self.place_fast(permit, flags, task, submission, debts)
+            .or_else(|permit| self.place_slowly(permit, flags, task, submission, debts))
     }
 
     /// Accepts and places a task as [`Core::accept`] does, in a pool that may be in any state.
@@ -57,8 +57,8 @@ impl<H: Host> Core<H> {
         submission: Submission<'_>,
         debts: &mut Debts,
     ) -> Result<Location, NotAccepted> {
-        let (permit, seen) = self.gate.take().map_err(NotAccepted::NoPermit)?;
-        self.place_slowly(permit, seen, task, submission, debts)
+        let (permit, flags) = self.gate.take().map_err(NotAccepted::NoPermit)?;
+        self.place_slowly(permit, flags, task, submission, debts)
     }
 
     /// Places a task that has a permit, and did not take a fast way.
@@ -66,7 +66,7 @@ impl<H: Host> Core<H> {
     fn place_slowly(
         self: &Arc<Self>,
         permit: Permit,
-        seen: Permits,
+        flags: Flags,
         task: &mut Option<Task>,
         submission: Submission<'_>,
         debts: &mut Debts,
@@ -74,7 +74,7 @@ impl<H: Host> Core<H> {
         submission.start(&self.env);
         let accepted = Accepted {
             permit,
-            seen,
+            flags,
             nested: submission.is_nested(&self.env),
             stamp: H::stamp(self),
         };
@@ -91,13 +91,13 @@ impl<H: Host> Core<H> {
     fn place_fast(
         self: &Arc<Self>,
         permit: Permit,
-        seen: Permits,
+        flags: Flags,
         task: &mut Option<Task>,
         submission: Submission<'_>,
         debts: &mut Debts,
     ) -> Result<Location, Permit> {
         let mut even_parked = true;
-        if self.has_queue() && !seen.is_asleep() {
+        if self.has_queue() && !flags.is_asleep() {
             if submission.awaited {
                 // First try a hand-over. It moves two cache lines between the cores: that of the
                 // worker's slot, and the cache line that the caller waits on. The way through the queue
@@ -185,7 +185,7 @@ impl<H: Host> Core<H> {
         let mut looks = LOOKS;
         loop {
             // While this thread has its permit, the last worker stays (A1).
-            let may_queue = !nested && !accepted.seen.is_asleep();
+            let may_queue = !nested && !accepted.flags.is_asleep();
             // Step 1.
             let spreads = may_queue && self.has_queue();
             if spreads && (self.has_idle_candidate() || self.in_flight.load().is_any_awake()) {
@@ -219,7 +219,7 @@ impl<H: Host> Core<H> {
                     return self.place_without_thread(accepted, task, error, owed);
                 }
                 // There may be no further worker.
-                accepted.seen = self.gate.load();
+                accepted.flags = self.gate.flags();
                 continue;
             }
             // Step 5.
@@ -231,7 +231,7 @@ impl<H: Host> Core<H> {
                 return Err(Refusal::OnWorker);
             }
             backoff.wait();
-            accepted.seen = self.gate.load();
+            accepted.flags = self.gate.flags();
         }
     }
 
@@ -257,7 +257,7 @@ impl<H: Host> Core<H> {
             return Ok(unsafe { self.hand_over(slot, claim, task, permit) });
         }
         let is_full = self.queue.len() >= self.queue_capacity as u64;
-        if nested || is_full || self.gate.load().is_asleep() {
+        if nested || is_full || self.gate.flags().is_asleep() {
             owed.give(&self.gate, permit);
             return Err(Refusal::SpawnFailed(error));
         }

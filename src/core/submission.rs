@@ -3,7 +3,7 @@
 use crate::error::Refusal;
 use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
 use crate::parts::deadline::Deadline;
-use crate::parts::gate::Seen;
+use crate::parts::gate::Flags;
 use crate::work::env::Env;
 
 /// The place where an accepted task was put.
@@ -28,7 +28,7 @@ impl Location {
 #[derive(Debug)]
 pub(crate) enum NotAccepted {
     /// No permit could be taken. The gate's word says why.
-    NoPermit(Seen),
+    NoPermit(Flags),
     /// The task had a permit, and could not be placed.
     NotPlaced(Refusal),
 }

@@ -140,9 +140,9 @@ impl<H: Host> Worker<'_, H> {
     fn end_task(&self, ended: TaskEnd) {
         self.state.set(self.after_task());
         // The permit comes first: a thread that sees in the figures that nothing runs finds space.
-        let seen = self.core.gate.give(Permit::of_taken_task());
-        if seen.needs_care() {
-            self.ctx.owe(|owed| owed.note_given(1, seen));
+        let given = self.core.gate.give(Permit::of_taken_task());
+        if given.needs_care() {
+            self.ctx.owe(|owed| owed.note_given(1, given));
         }
         if matches!(ended, TaskEnd::Expired | TaskEnd::Cancelled) {
             H::count_unrun(self.core, ended);

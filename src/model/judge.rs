@@ -150,7 +150,7 @@ fn count(core: &Core, is_one: impl Fn(Word) -> bool) -> u64 {
 /// in the queue or offered to a worker has a permit, so the queue has a cell for each of them. The count
 /// of benched workers includes each worker on the bench.
 fn assert_bounded(core: &Core) {
-    let taken = core.gate.load().taken();
+    let taken = core.gate.taken();
     let permits = core.max_workers() + core.queue_capacity;
     let offered = count(core, |word| word.state() == State::Offered);
     let (queued, benched) = (core.queue.len(), core.host.benched.load(Ordering::SeqCst));
@@ -169,7 +169,7 @@ fn assert_bounded(core: &Core) {
 
 /// Notes for each call on this pool whether others wait in line.
 fn note_line(core: &Core) {
-    let is_line_there = core.gate.load().is_waited_for();
+    let is_line_there = core.gate.flags().is_waited_for();
     let waiting = core.host.line.waiting();
     CALLS.with_borrow_mut(|calls| {
         for ((_, pool), seen) in calls.iter_mut() {
@@ -194,7 +194,7 @@ pub fn permits_of_dead_cells(pool: &Pool) -> u64 {
 #[must_use]
 pub fn permits_of_group(group: &Group) -> usize {
     let gate = group.members().gate().expect("the group has a limit");
-    gate.load().taken() as usize
+    gate.taken() as usize
 }
 
 /// Returns `true` if the pool is quiet: it is open, every worker sleeps, no worker has ended so far
@@ -214,8 +214,7 @@ pub fn is_quiet(pool: &Pool) -> bool {
             && (words.iter()).all(|w| rests(w.state()) && w.is_idle() == w.is_parked());
         if quiet {
             assert_eq!(core.in_flight.figures(), [0, 0], "{words:?}");
-            let gate = core.gate.load();
-            assert!(gate.taken() == 0 && !gate.is_waited_for(), "{gate:?}");
+            core.gate.assert_at_rest();
             let (head, listed) = core.ready.held();
             let mut entries: Vec<_> = (0..listed)
                 .filter_map(|n| core.ready.entry(head.wrapping_add(n)))

@@ -27,19 +27,18 @@ impl Gate {
 
     /// Takes a permit. Also returns whether the gate was asleep at that step.
     pub fn take(&self) -> Option<(Permit, bool)> {
-        let (permit, seen) = self.0.take().ok()?;
-        Some((Permit(permit), seen.is_asleep()))
+        let (permit, flags) = self.0.take().ok()?;
+        Some((Permit(permit), flags.is_asleep()))
     }
 
     /// Gives a permit back. Returns `true` if the gate was closed and this was the last permit.
     pub fn give(&self, permit: Permit) -> bool {
-        let seen = self.0.give(permit.0);
-        seen.is_closed() && seen.taken() == 0
+        self.0.give(permit.0).is_over()
     }
 
     /// Returns how many permits are taken.
     pub fn taken(&self) -> u64 {
-        self.0.load().taken()
+        self.0.taken()
     }
 
     /// Changes the bound. Returns how many permits came free.
@@ -159,8 +158,8 @@ impl Line {
 
     /// Raises the pool's bound, and passes each permit that came free.
     pub fn raise(&self, bound: usize) {
-        let (more, seen) = self.pool.set_bound(bound);
-        if seen.is_waited_for() {
+        let (more, given) = self.pool.set_bound(bound);
+        if given.is_waited_for() {
             (0..more).for_each(|_| self.pass());
         }
     }
@@ -207,7 +206,7 @@ impl Line {
     }
 
     fn is_over(&self, is_member: bool) -> bool {
-        self.pool.load().is_closed() || is_member && self.cancelled.load(Ordering::SeqCst)
+        self.pool.flags().is_closed() || is_member && self.cancelled.load(Ordering::SeqCst)
     }
 
     /// Joins the pool's line as a thread, and passes a permit. Returns `None` if the pool is closed.

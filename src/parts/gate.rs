@@ -3,40 +3,59 @@
 //!
 //! The *permits* of a gate are its bound: a pool's are its limit and its queue's capacity together,
 //! a group's are its limit. A task takes a permit when it is accepted, and keeps it until it has
-//! ended. So a submission learns from one word whether there is space: it takes a permit, or there
+//! ended. So a submission learns from the gate whether there is space: it takes a permit, or there
 //! is none. The steps after that only decide where the task goes. They cannot run out of space,
 //! because the queue has a cell for each permit.
 //!
-//! Submissions that wait for a permit stand in a [line](super::line). The word has a flag for it, so
-//! the step that gives a permit back also tells whether any submission waits for it.
+//! Submissions count the permits ever taken in one word, `taken`. The threads that end tasks count the
+//! permits ever given back in another, `given`. The difference is in use. Each word has a cache line of
+//! its own, so a submission and a task's end do not wait for each other's line. A submission compares
+//! `taken` with `given_seen`, an older value of `given`. It reads `given` only if no permit is free by
+//! that value, so once in as many submissions as there are permits. If none is free by `given` either,
+//! then none was free when it read `bound`: it had read `taken` before, and reads `given` after that,
+//! and neither count falls.
 //!
-//! | flag | while it is set | set by | cleared by |
-//! |---|---|---|---|
-//! | `CLOSED` | no permit can be taken | a shutdown | - |
-//! | `ASLEEP` | no worker lives, and no permit is taken, or a spawner starts the first worker | the last worker, as it ends | the spawner of a first worker |
-//! | `WAITING` | the line is not empty, and only its first entry may take a permit | a submission that joins an empty line | the thread that empties the line |
+//! Submissions that wait for a permit stand in a [line](super::line). Flags tell whether there are any:
+//! one in `given`, for the step that gives a permit back, and one in `taken`, for submissions.
+//!
+//! | flag | in | while it is set | set by | cleared by |
+//! |---|---|---|---|---|
+//! | `CLOSED` | both | no permit can be taken | a shutdown, first in `taken` | - |
+//! | `ASLEEP` | `taken` | no worker lives, and no permit is taken, or a spawner starts the first worker | the last worker, as it ends | the spawner of a first worker |
+//! | `WAITING` | both | the line is not empty, and only its first entry may take a permit | a submission that joins an empty line | the thread that empties the line |
 //!
 //! `WAITING` changes only under the line's lock. The last worker sets `ASLEEP` by a step that fails
 //! if a permit is taken. So a submission that has taken a permit and found `ASLEEP` clear may rely on
 //! a living worker for as long as it keeps the permit.
 //!
 //! The design is that of a semaphore whose release hands permits on in order, as in tokio's
-//! `batch_semaphore`.
+//! `batch_semaphore`. The two words are those of a ring with one counter for each side, as in
+//! `Members` and in the queue.
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
 //! | S1 | a thread gives a permit back, or raises the bound, *then* reads `WAITING` (for a permit: by the same step) | a submission sets `WAITING`, *then* reads whether a permit is free |
-//! | S2 | a task has ended, its worker is free, its cell is read, *then* its permit is given back | a thread takes the permit |
-//! | S3 | the last worker sets `ASLEEP` if no permit is taken; a shutdown sets `CLOSED` | a submission takes a permit |
+//! | S2 | a task has ended, its worker is free, its cell is read, *then* its permit is given back (`given`, which another thread may copy to `given_seen`) | a thread reads `given` or `given_seen`, *then* takes the permit |
+//! | S3 | the last worker sets `ASLEEP` if no permit is taken; a shutdown sets `CLOSED` (in `taken`) | a submission takes a permit |
+//! | S4 | a shutdown sets `CLOSED` in `taken`, *then* in `given`, *then* reads whether a permit is in use | a thread gives a permit back, and reads `CLOSED` by the same step, *then* reads `taken` |
 
+use crate::parts::backoff::IN_MODELS;
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
 const CLOSED: u64 = 1;
 const ASLEEP: u64 = 2;
 const WAITING: u64 = 4;
-/// One permit, in the word's upper 61 bits.
+/// Set in a result of [`Gate::give`] only: the gate is closed, and no permit is in use any more.
+const OVER: u64 = ASLEEP;
+/// One permit, in the upper 61 bits of both words. The counts wrap.
 const ONE: u64 = 8;
+
+/// Returns how many permits are in use, by the values of the two words. The result is exact if `given`
+/// was read before `taken`, and has not changed since.
+fn in_use(taken: u64, given: u64) -> u64 {
+    (taken / ONE).wrapping_sub(given / ONE) & (u64::MAX / ONE)
+}
 
 /// The right to have one unended task. [`Gate::give`] uses it up.
 ///
@@ -115,17 +134,11 @@ impl Drop for Freed {
     }
 }
 
-/// A reading of the word.
+/// The flags of a gate, as a step has read them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen(u64);
+pub(crate) struct Flags(u64);
 
-impl Seen {
-    /// Returns how many permits are taken.
-    #[inline]
-    pub(crate) fn taken(self) -> u64 {
-        self.0 / ONE
-    }
-
+impl Flags {
     #[inline]
     pub(crate) fn is_closed(self) -> bool {
         self.0 & CLOSED != 0
@@ -140,28 +153,58 @@ impl Seen {
     pub(crate) fn is_waited_for(self) -> bool {
         self.0 & WAITING != 0
     }
+}
 
-    /// Returns `true` if the thread that has given a permit back has more to do: a submission waits,
-    /// or the gate is closed.
+/// What the thread that has given permits back learns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Given(u64);
+
+impl Given {
+    /// Returns `true` if the thread has more to do: a submission waits, or the gate is closed.
     #[inline(always)]
     pub(crate) fn needs_care(self) -> bool {
         self.0 & (CLOSED | WAITING) != 0
+    }
+
+    #[inline]
+    pub(crate) fn is_waited_for(self) -> bool {
+        self.0 & WAITING != 0
+    }
+
+    /// Returns `true` if the gate is closed, and this thread has given the last permit back.
+    pub(crate) fn is_over(self) -> bool {
+        self.0 & OVER != 0
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Gate {
-    word: CachePadded<AtomicU64>,
+    side: CachePadded<SubmitSide>,
+    /// How many permits have ever been given back, and the flags `CLOSED` and `WAITING`.
+    given: CachePadded<AtomicU64>,
+}
+
+/// The words that each submission reads, on one cache line.
+#[derive(Debug)]
+struct SubmitSide {
+    /// How many permits have ever been taken, and the flags.
+    taken: AtomicU64,
+    /// A value of `given` that a submission has read.
+    given_seen: AtomicU64,
     /// How many permits there are.
-    bound: CachePadded<AtomicU64>,
+    bound: AtomicU64,
 }
 
 impl Gate {
     /// Creates an open gate with `bound` permits.
     pub(crate) fn new(bound: usize) -> Self {
         Self {
-            word: CachePadded::new(AtomicU64::new(0)),
-            bound: CachePadded::new(AtomicU64::new(bound as u64)),
+            side: CachePadded::new(SubmitSide {
+                taken: AtomicU64::new(0),
+                given_seen: AtomicU64::new(0),
+                bound: AtomicU64::new(bound as u64),
+            }),
+            given: CachePadded::default(),
         }
     }
 
@@ -169,57 +212,89 @@ impl Gate {
     pub(crate) fn new_asleep(bound: usize) -> Self {
         let gate = Self::new(bound);
         // Relaxed: the gate is not shared yet.
-        gate.word.fetch_or(ASLEEP, Ordering::Relaxed);
+        gate.side.taken.fetch_or(ASLEEP, Ordering::Relaxed);
         gate
     }
 
     #[inline]
-    pub(crate) fn load(&self) -> Seen {
-        // ORDERING: S1, S3: read after this thread has joined the line, or before it ends.
-        Seen(self.word.load(Ordering::SeqCst))
+    fn load_taken(&self) -> u64 {
+        // ORDERING: S1, S3, S4: read after this thread has joined the line or raised the bound, before
+        // it ends, or after it has given back a permit of a closed gate.
+        self.side.taken.load(Ordering::SeqCst)
+    }
+
+    #[inline]
+    fn load_given(&self) -> u64 {
+        // ORDERING: S1, S2, S4: read after this thread has set a flag there. Acquires what the tasks did
+        // whose permits were given back.
+        self.given.load(Ordering::SeqCst)
+    }
+
+    #[inline]
+    pub(crate) fn flags(&self) -> Flags {
+        Flags(self.load_taken())
+    }
+
+    /// Returns how many permits are in use. Counts a permit that was given back meanwhile, if another was
+    /// taken after that. Zero is exact.
+    pub(crate) fn taken(&self) -> u64 {
+        let given = self.load_given();
+        in_use(self.load_taken(), given)
     }
 
     /// Returns how many permits there are.
     #[inline]
     pub(crate) fn bound(&self) -> u64 {
         // ORDERING: S1: read after this thread has joined the line.
-        self.bound.load(Ordering::SeqCst)
+        self.side.bound.load(Ordering::SeqCst)
     }
 
     /// Returns how many permits are free.
     pub(crate) fn free(&self) -> u64 {
-        self.bound().saturating_sub(self.load().taken())
+        self.bound().saturating_sub(self.taken())
     }
 
-    /// Takes a permit, unless none is free or one of `flags` is set. Returns the word that decided.
+    /// Takes a permit, unless none is free or one of `flags` is set. Returns the flags that it found.
     #[inline(always)]
-    fn take_unless(&self, flags: u64) -> Result<(Permit, Seen), Seen> {
-        let mut word = self.load().0;
+    fn take_unless(&self, flags: u64) -> Result<(Permit, Flags), Flags> {
+        let side = &*self.side;
+        let mut taken = self.load_taken();
         loop {
-            if word & flags != 0 {
-                return Err(Seen(word));
+            if taken & flags != 0 {
+                return Err(Flags(taken));
             }
             let bound = self.bound();
-            if word / ONE >= bound {
-                // The bound may have fallen below this word after tasks had ended. So the word is read
-                // again: none is free only if none is free now.
-                word = self.load().0;
-                if word & flags != 0 || word / ONE >= bound {
-                    return Err(Seen(word));
+            // ORDERING: S2: acquires what the permit's last task did.
+            let mut given = side.given_seen.load(Ordering::Acquire);
+            if in_use(taken, given) >= bound {
+                given = self.refresh(given);
+                if in_use(taken, given) >= bound {
+                    return Err(Flags(taken));
                 }
             }
-            // ORDERING: S2: acquires what the permit's last task did. S3: fails if a flag was set.
-            match (self.word).compare_exchange(word, word + ONE, Ordering::SeqCst, Ordering::SeqCst)
-            {
-                Ok(_) => return Ok((Permit(()), Seen(word))),
-                Err(now) => word = now,
+            // ORDERING: S3: fails if a flag was set.
+            let (from, to, order) = (taken, taken.wrapping_add(ONE), Ordering::SeqCst);
+            match side.taken.compare_exchange(from, to, order, order) {
+                Ok(_) => return Ok((Permit(()), Flags(taken))),
+                Err(now) => taken = now,
             }
         }
     }
 
+    /// Reads `given` for submissions.
+    #[inline]
+    fn refresh(&self, seen: u64) -> u64 {
+        let given = self.load_given();
+        if given != seen {
+            // ORDERING: S2: releases to other submissions what this thread has acquired.
+            self.side.given_seen.store(given, Ordering::Release);
+        }
+        given
+    }
+
     /// Takes a permit for a submission that does not stand in line. Fails if others wait in line.
     #[inline(always)]
-    pub(crate) fn take(&self) -> Result<(Permit, Seen), Seen> {
+    pub(crate) fn take(&self) -> Result<(Permit, Flags), Flags> {
         self.take_unless(CLOSED | WAITING)
     }
 
@@ -228,51 +303,76 @@ impl Gate {
         self.take_unless(CLOSED).ok().map(|(permit, _)| permit)
     }
 
-    /// Gives a permit back. Returns the word after that step.
+    /// Gives a permit back.
     #[inline(always)]
-    pub(crate) fn give(&self, permit: Permit) -> Seen {
+    pub(crate) fn give(&self, permit: Permit) -> Given {
         permit.leave_with_task();
         self.give_some(1)
     }
 
-    /// Gives all permits back. Returns how many there were, and the word after that step.
-    pub(crate) fn give_all(&self, freed: &mut Freed) -> (u64, Seen) {
+    /// Gives all permits back. Also returns how many there were.
+    pub(crate) fn give_all(&self, freed: &mut Freed) -> (u64, Given) {
         let permits = std::mem::take(&mut freed.permits);
-        let seen = self.give_some(permits);
+        let given = self.give_some(permits);
         #[cfg(lazypool_shuttle)]
         IN_MOTION.set(IN_MOTION.get() - permits);
-        (permits, seen)
+        (permits, given)
     }
 
     #[inline(always)]
-    fn give_some(&self, permits: u64) -> Seen {
-        // ORDERING: S1, S2: releases what the task did. The step itself reads `WAITING`.
-        let before = self.word.fetch_sub(permits * ONE, Ordering::SeqCst);
-        debug_assert!(before / ONE >= permits, "a permit was given back twice");
-        Seen(before.wrapping_sub(permits * ONE))
+    fn give_some(&self, permits: u64) -> Given {
+        // ORDERING: S1, S2, S4: releases what the task did. The step itself reads the flags.
+        let before = self.given.fetch_add(permits * ONE, Ordering::SeqCst);
+        // Models do without this reading, which would add an order to theirs.
+        debug_assert!(
+            IN_MODELS || in_use(self.load_taken(), before) >= permits,
+            "a permit was given back twice"
+        );
+        if before & CLOSED != 0 {
+            return self.given_to_closed(before.wrapping_add(permits * ONE));
+        }
+        Given(before)
     }
 
-    /// Changes the bound. Returns how many permits came free, and the word after that.
-    pub(crate) fn set_bound(&self, bound: usize) -> (u64, Seen) {
+    /// Finds out whether the permits that this thread has given back were the last ones. `given` is the
+    /// word after that.
+    #[cold]
+    fn given_to_closed(&self, given: u64) -> Given {
+        // No permit can be taken any more. So one thread only, the last one to move `given`, finds that
+        // none is in use.
+        let is_over = in_use(self.load_taken(), given) == 0;
+        Given(given & (CLOSED | WAITING) | if is_over { OVER } else { 0 })
+    }
+
+    /// Changes the bound. Returns how many permits came free, and whether submissions wait for them.
+    pub(crate) fn set_bound(&self, bound: usize) -> (u64, Given) {
         let bound = bound as u64;
         // ORDERING: S1: raised before this thread reads `WAITING`.
-        let before = self.bound.swap(bound, Ordering::SeqCst);
-        (bound.saturating_sub(before), self.load())
+        let before = self.side.bound.swap(bound, Ordering::SeqCst);
+        (
+            bound.saturating_sub(before),
+            Given(self.load_taken() & WAITING),
+        )
     }
 
     /// Closes the gate. No permit can be taken from now on.
     pub(crate) fn close(&self) {
         // ORDERING: S3: set before the thread that closes the pool looks for tasks and workers.
-        self.word.fetch_or(CLOSED, Ordering::SeqCst);
+        self.side.taken.fetch_or(CLOSED, Ordering::SeqCst);
+        // ORDERING: S4: set after that, and before that thread reads whether a permit is in use.
+        self.given.fetch_or(CLOSED, Ordering::SeqCst);
     }
 
     /// Sets or clears `WAITING`. The caller holds the line's lock.
     pub(crate) fn set_waiting(&self, waits: bool) {
         // ORDERING: S1: set before this thread reads whether a permit is free.
-        if waits {
-            self.word.fetch_or(WAITING, Ordering::SeqCst);
-        } else {
-            self.word.fetch_and(!WAITING, Ordering::SeqCst);
+        let order = Ordering::SeqCst;
+        for word in [&self.side.taken, &*self.given] {
+            if waits {
+                word.fetch_or(WAITING, order);
+            } else {
+                word.fetch_and(!WAITING, order);
+            }
         }
     }
 
@@ -280,16 +380,17 @@ impl Gate {
     /// nothing, if a permit is taken: the worker must stay, because its task may need the worker.
     #[must_use]
     pub(crate) fn sleep(&self) -> bool {
-        let asleep = |word| (Seen(word).taken() == 0).then_some(word | ASLEEP);
+        // `given` is read after `taken`. If `taken` is unchanged at the step, nothing was in use then.
+        let asleep = |taken| (in_use(taken, self.load_given()) == 0).then_some(taken | ASLEEP);
         // ORDERING: S3: fails if a submission has taken a permit first.
-        let slept = (self.word).fetch_update(Ordering::SeqCst, Ordering::SeqCst, asleep);
+        let slept = (self.side.taken).fetch_update(Ordering::SeqCst, Ordering::SeqCst, asleep);
         slept.is_ok()
     }
 
     /// Clears `ASLEEP`, because a worker has been started.
     pub(crate) fn wake(&self) {
         // ORDERING: S3: cleared once the worker is registered.
-        self.word.fetch_and(!ASLEEP, Ordering::SeqCst);
+        self.side.taken.fetch_and(!ASLEEP, Ordering::SeqCst);
     }
 }
 
@@ -298,9 +399,9 @@ impl Gate {
     /// Asserts that no permit is taken and no submission waits. Models call it after every thread
     /// has ended.
     pub(crate) fn assert_at_rest(&self) {
-        let seen = self.load();
-        assert_eq!(seen.taken(), 0, "permits are taken");
-        assert!(!seen.is_waited_for(), "a submission waits");
+        assert_eq!(self.taken(), 0, "permits are taken");
+        let words = self.load_taken() | self.load_given();
+        assert_eq!(words & WAITING, 0, "a submission waits");
     }
 }
 
@@ -318,8 +419,8 @@ mod tests {
         let third = gate.take().expect("free").0;
         assert_eq!((gate.set_bound(1).0, gate.free()), (0, 0));
         let given = [first, second, third].map(|permit| {
-            let seen = gate.give(permit);
-            (seen.taken(), gate.free())
+            let _ = gate.give(permit);
+            (gate.taken(), gate.free())
         });
         assert_eq!(given, [(2, 0), (1, 0), (0, 1)]);
     }
@@ -327,7 +428,7 @@ mod tests {
     #[test]
     fn a_flag_turns_submissions_away() {
         let gate = Gate::new_asleep(1);
-        assert!(gate.load().is_asleep());
+        assert!(gate.flags().is_asleep());
         let permit = gate.take_in_line().expect("free");
         assert!(!gate.sleep(), "a permit is taken");
         gate.wake();
@@ -337,8 +438,24 @@ mod tests {
         let _ = gate.give(gate.take_in_line().expect("free"));
         gate.set_waiting(false);
         let _ = gate.give(gate.take().expect("free").0);
-        assert!(gate.sleep());
+        let last = gate.take().expect("free").0;
         gate.close();
-        assert!(gate.take().is_err_and(Seen::is_closed) && gate.take_in_line().is_none());
+        assert!(gate.take().is_err_and(Flags::is_closed) && gate.take_in_line().is_none());
+        assert!(gate.give(last).is_over() && gate.sleep());
+    }
+
+    #[test]
+    fn the_counts_wrap() {
+        let gate = Gate::new(2);
+        let almost = u64::MAX - (2 * ONE - 1);
+        for word in [&gate.side.taken, &gate.side.given_seen, &gate.given] {
+            word.store(almost, Ordering::SeqCst);
+        }
+        for _ in 0..5 {
+            let both = [(), ()].map(|()| gate.take().expect("free").0);
+            assert!(gate.take().is_err() && (gate.taken(), gate.free()) == (2, 0));
+            both.map(|permit| assert!(!gate.give(permit).needs_care()));
+            assert_eq!(gate.free(), 2);
+        }
     }
 }

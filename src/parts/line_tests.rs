@@ -56,7 +56,7 @@ fn one_permit_goes_to_one_entry_in_the_order_in_which_they_came() {
         assert_eq!(fetch(&line, ticket), Some(10 + n as u32));
         assert_eq!(line.waiting(), 2 - n as u64);
     }
-    assert!(!gate.load().is_waited_for());
+    assert!(!gate.flags().is_waited_for());
     taken.into_iter().for_each(|permit| _ = gate.give(permit));
 }
 
@@ -81,7 +81,7 @@ fn an_entry_that_leaves_is_passed_over() {
         line.remove(tickets[2], &gate),
         Left::Unanswered(..)
     ));
-    assert!(!gate.load().is_waited_for(), "the line is empty");
+    assert!(!gate.flags().is_waited_for(), "the line is empty");
     let _ = gate.give(permit);
 }
 
@@ -100,7 +100,7 @@ fn a_future_gets_its_answer_and_its_waker_comes_back() {
     let _ = gate.give(permit);
     let over = line.join(POOL, &gate, Numbered(8, None), None, || true);
     assert!(over.is_err_and(|task| task.0 == 8));
-    assert!(!gate.load().is_waited_for());
+    assert!(!gate.flags().is_waited_for());
 }
 
 /// A full group holds up nothing else. Its entries move on to the pool's line, and all of them are
@@ -112,13 +112,13 @@ fn a_groups_line_is_its_own() {
     let line = Line::new();
     let first = join(&line, 5, &pool, Numbered(1, Some((5, &group))));
     let second = join(&line, 5, &pool, Numbered(2, Some((5, &group))));
-    assert!(!pool.load().is_waited_for() && group.load().is_waited_for());
+    assert!(!pool.flags().is_waited_for() && group.flags().is_waited_for());
     let _ = group.give(of_group.pop().expect("one is taken"));
     let (passed, permit) = line.pass(5, &pool).expect("a permit of the group");
     assert_eq!(passed.ticket, first);
     of_group.push(permit);
     assert!(line.move_on(&pool, passed, || false).is_ok());
-    assert!(pool.load().is_waited_for());
+    assert!(pool.flags().is_waited_for());
     let other = join(&line, POOL, &pool, Numbered(3, None));
     let all = line.take_all(Some(5), &pool);
     let tickets: Vec<_> = all.iter().map(|passed| passed.ticket).collect();
@@ -126,9 +126,9 @@ fn a_groups_line_is_its_own() {
     for passed in all {
         assert!(line.answer(passed.ticket, 0).is_none());
     }
-    assert!(!group.load().is_waited_for() && line.waiting() == 1);
+    assert!(!group.flags().is_waited_for() && line.waiting() == 1);
     assert_eq!(line.take_all(None, &pool).len(), 1);
-    assert!(line.answer(other, 0).is_none() && !pool.load().is_waited_for());
+    assert!(line.answer(other, 0).is_none() && !pool.flags().is_waited_for());
     taken.append(&mut of_group);
     taken.into_iter().for_each(Permit::leave_with_task);
 }

@@ -217,8 +217,8 @@ impl Pending {
     fn give_permit(&self) -> Option<u64> {
         let members = self.members();
         let gate = members.gate.as_ref()?;
-        let seen = gate.give(Permit::of_taken_task());
-        seen.is_waited_for().then_some(members.id)
+        let given = gate.give(Permit::of_taken_task());
+        given.is_waited_for().then_some(members.id)
     }
 
     #[inline]

@@ -7,7 +7,7 @@
 //! An [`Owed`] that is dropped unpaid is a bug, and panics in debug builds and models.
 
 use crate::parts::completion::Remains;
-use crate::parts::gate::{Freed, Gate, Permit, Seen};
+use crate::parts::gate::{Freed, Gate, Given, Permit};
 use crate::work::job::Captured;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -58,20 +58,20 @@ impl Owed {
     /// Gives a permit back to the pool's gate, and notes what that leads to.
     #[inline(always)]
     pub(crate) fn give(&mut self, gate: &Gate, permit: Permit) {
-        let seen = gate.give(permit);
-        if seen.needs_care() {
-            self.note_given(1, seen);
+        let given = gate.give(permit);
+        if given.needs_care() {
+            self.note_given(1, given);
         }
     }
 
-    /// Notes that permits of the pool have come free, with the word after that.
+    /// Notes that permits of the pool have come free, and what this thread learned by that.
     #[cold]
-    pub(crate) fn note_given(&mut self, permits: u64, seen: Seen) {
+    pub(crate) fn note_given(&mut self, permits: u64, given: Given) {
         self.any = true;
-        if seen.is_waited_for() {
+        if given.is_waited_for() {
             self.space += permits;
         }
-        self.is_over |= seen.is_closed() && seen.taken() == 0;
+        self.is_over |= given.is_over();
     }
 
     /// Notes that a permit of a group was given back while submissions wait for it.
@@ -102,9 +102,9 @@ impl Owed {
 
     #[cold]
     fn give_permits(&mut self, gate: &Gate, freed: &mut Freed) {
-        let (permits, seen) = gate.give_all(freed);
-        if seen.needs_care() {
-            self.note_given(permits, seen);
+        let (permits, given) = gate.give_all(freed);
+        if given.needs_care() {
+            self.note_given(permits, given);
         }
         let more = std::mem::take(&mut freed.more);
         self.has_dead |= more;

@@ -21,7 +21,7 @@ impl Worker<'_, Shared> {
         let core = self.core;
         core.env.is_closed()
             && core.queue.is_empty()
-            && (registry.live > registry.retiring + 1 || core.gate.load().taken() == 0)
+            && (registry.live > registry.retiring + 1 || core.gate.taken() == 0)
     }
 
     /// Begins this worker's end if it is surplus, or if the pool is closed and does not need it.

@@ -33,9 +33,9 @@ impl Core {
             return;
         }
         let mut owed = Owed::default();
-        let (permits, seen) = self.gate.set_bound(limit + self.queue_capacity);
+        let (permits, given) = self.gate.set_bound(limit + self.queue_capacity);
         if permits > 0 {
-            owed.note_given(permits, seen);
+            owed.note_given(permits, given);
         }
         // All slots without a thread are dealt out anew: the highest are withheld, so that threads are
         // started on the lowest. A slot that a spawner has popped is withheld when the spawner gives it

@@ -98,9 +98,7 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
     let mut registry = lock(&core.host.registry);
     let (mut has_failed, mut backoff) = (false, Backoff::default());
     // A submission that has taken a permit and has no worker yet is about to start one.
-    while registry.live + registry.starting + registry.stopping.len() > 0
-        || core.gate.load().taken() > 0
-    {
+    while registry.live + registry.starting + registry.stopping.len() > 0 || core.gate.taken() > 0 {
         if deadline.has_passed() {
             let stragglers = core.stragglers(&registry);
             if !stragglers.is_empty() {

@@ -6,7 +6,7 @@ use crate::engine::submit::request::{SubmitOptions, SubmitterOptions};
 use crate::error::Refusal;
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
-use crate::parts::gate::Seen;
+use crate::parts::gate::Flags;
 use crate::parts::members::Members;
 use crate::stats::WhenFull;
 use crate::sync::Arc;
@@ -32,7 +32,7 @@ impl Core {
             match self.accept(task, options.submission, debts) {
                 Ok(location) => return Ok(self.has_accepted(location, options, debts)),
                 // A saturated pool refuses a task without a write to memory that workers read.
-                Err(NotAccepted::NoPermit(seen)) if self.must_refuse(seen, options) => {
+                Err(NotAccepted::NoPermit(flags)) if self.must_refuse(flags, options) => {
                     return Err(self.refuse(options, options.no_space(&self.env, false), debts));
                 }
                 Err(NotAccepted::NoPermit(_)) => {}
@@ -54,8 +54,8 @@ impl Core {
         if self.env.is_fast_path_open() {
             match self.accept(task, Submission::PLAIN, debts) {
                 Ok(_) => return Ok(()),
-                Err(NotAccepted::NoPermit(seen))
-                    if self.must_refuse(seen, &SubmitterOptions::NONE.plain()) =>
+                Err(NotAccepted::NoPermit(flags))
+                    if self.must_refuse(flags, &SubmitterOptions::NONE.plain()) =>
                 {
                     let why = SubmitError::Refused(Refusal::Saturated);
                     return Err(self.host.counts.refuse(why));
@@ -99,8 +99,8 @@ impl Core {
 
     /// Returns `true` if a submission that got no permit in an open pool must not wait for one.
     #[inline]
-    fn must_refuse(&self, seen: Seen, options: &SubmitOptions<'_>) -> bool {
-        !seen.is_closed() && !options.blocks(self.host.blocks)
+    fn must_refuse(&self, flags: Flags, options: &SubmitOptions<'_>) -> bool {
+        !flags.is_closed() && !options.blocks(self.host.blocks)
     }
 
     /// Counts a refusal of a submission that is not in line. Gives its group's permit back.
@@ -149,7 +149,7 @@ impl Core {
                 Err(NotAccepted::NotPlaced(why)) => {
                     return Err(self.refuse(options, SubmitError::Refused(why), debts));
                 }
-                Err(NotAccepted::NoPermit(seen)) if seen.is_closed() => {
+                Err(NotAccepted::NoPermit(flags)) if flags.is_closed() => {
                     return Err(self.refuse(options, SubmitError::Refused(Refusal::Closed), debts));
                 }
                 Err(_) if may_wait && self.spin_for_space(&mut spin) => {}
@@ -211,7 +211,7 @@ impl Core {
         if members.is_some_and(Members::is_cancelled) {
             return Some(Refusal::Cancelled);
         }
-        self.gate.load().is_closed().then_some(Refusal::Closed)
+        self.gate.flags().is_closed().then_some(Refusal::Closed)
     }
 
     /// Spins for a moment, and returns `true` as soon as there is ample space. A few short tasks may
@@ -220,8 +220,8 @@ impl Core {
     fn spin_for_space(&self, spin: &mut BoundedSpin) -> bool {
         let ample = (self.queue_capacity as u64 / 4).clamp(1, 16);
         while spin.step() != Step::Spent {
-            let seen = self.gate.load();
-            if seen.is_waited_for() || seen.is_closed() {
+            let flags = self.gate.flags();
+            if flags.is_waited_for() || flags.is_closed() {
                 return false;
             }
             if self.gate.free() >= ample {

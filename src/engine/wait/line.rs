@@ -13,7 +13,7 @@ use crate::error::Refusal;
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::WakeUp;
 use crate::parts::deadline::Deadline;
-use crate::parts::gate::{Permit, Seen};
+use crate::parts::gate::{Flags, Permit};
 use crate::parts::line::{Left, Passed, Waits, POOL};
 use crate::parts::members::{Members, Pending};
 use crate::sync::{thread, Arc};
@@ -35,7 +35,7 @@ impl Core {
     /// Passes a permit of the pool to the first submission in line, if one is free.
     pub(crate) fn pass(self: &Arc<Self>, owed: &mut Owed) {
         if let Some((passed, permit)) = self.host.line.pass(POOL, &self.gate) {
-            self.place_passed(passed, permit, self.gate.load(), owed);
+            self.place_passed(passed, permit, self.gate.flags(), owed);
         }
     }
 
@@ -47,7 +47,7 @@ impl Core {
         };
         passed.task.of_group = Some(permit);
         match self.gate.take() {
-            Ok((permit, seen)) => self.place_passed(passed, permit, seen, owed),
+            Ok((permit, flags)) => self.place_passed(passed, permit, flags, owed),
             Err(_) => {
                 let members = passed.task.members.clone();
                 // The thread that takes such entries out would miss one that joins after that.
@@ -65,7 +65,7 @@ impl Core {
         self: &Arc<Self>,
         passed: Passed<WaitingTask>,
         permit: Permit,
-        seen: Seen,
+        flags: Flags,
         owed: &mut Owed,
     ) {
         let members = passed.task.members.as_deref();
@@ -84,7 +84,7 @@ impl Core {
         let mut task = Some(task);
         let accepted = Accepted {
             permit,
-            seen,
+            flags,
             nested: false,
             stamp: submitted,
         };
@@ -171,8 +171,8 @@ impl Core {
     pub(crate) fn give_to_group(&self, members: Option<&Members>, permit: Permit, owed: &mut Owed) {
         let members = members.expect("the permit is one of the task's group");
         let gate = members.gate().expect("only a limited group has permits");
-        let seen = gate.give(permit);
-        owed.pass_in(seen.is_waited_for().then_some(members.id));
+        let given = gate.give(permit);
+        owed.pass_in(given.is_waited_for().then_some(members.id));
     }
 
     // ---- refusing ---------------------------------------------------------------------
