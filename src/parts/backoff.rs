@@ -26,6 +26,8 @@ const LOOKS: u32 = if IN_MODELS { 0 } else { 256 };
 const MANY_LOOKS: u32 = 16 * LOOKS;
 /// The number of looks before the first yield, in a long spin and in a spin that yields early.
 const FEW_LOOKS: u32 = 16;
+/// The number of looks of a worker that lingers. They take about as long as a hand-over.
+const LINGERS: u32 = if IN_MODELS { 0 } else { 4 };
 /// The number of yields before a thread parks.
 const YIELDS: u32 = if IN_MODELS { 0 } else { 2 };
 /// The number of times that a [`Backoff`] spins before its first yield.
@@ -217,6 +219,20 @@ impl AdaptiveSpin {
         }
         self.missed();
         None
+    }
+
+    /// Calls `look` a few times, with a pause before each. Returns `true` as soon as `look` does.
+    ///
+    /// A worker does this before it says that it is idle. In a stream of tasks the next one comes within
+    /// this time. Then the worker need not become idle and claim itself again, for which the submitting
+    /// thread and the worker would take cache lines from each other.
+    #[cold]
+    pub(crate) fn linger(&self, look: impl Fn() -> bool) -> bool {
+        self.parallel
+            && (0..LINGERS).any(|_| {
+                spin_loop();
+                look()
+            })
     }
 
     #[inline]
