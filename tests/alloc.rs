@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use allocator::Watched;
 use common::*;
-use lazypool::{Pool, Submitter, WhenFull};
+use lazypool::{Group, Pool, Submitter, WhenFull};
 
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
@@ -261,16 +261,7 @@ fn every_call(max: usize, queue: usize, policy: WhenFull) {
     call_costs(on, pool, words::<{ ROOM - 4 }>(), LONG, NONE);
 
     let group = pool.group();
-    // In the steady state a group has allocated the memory to note a place for every task that can
-    // be queued.
-    let all = pool.max_workers() + pool.queue_capacity();
-    for tasks in [all, all / 3, all, all / 3, all] {
-        rest(pool);
-        let gate = Gate::new();
-        (0..tasks).for_each(|_| must_serve_in(&group, gate.task()));
-        gate.open();
-        group.wait();
-    }
+    note_all(pool, &group);
     serve_costs(pool, words::<{ ROOM - 1 }>(), NONE, |f| {
         group.serve(f).is_ok()
     });
@@ -302,6 +293,27 @@ fn every_call(max: usize, queue: usize, policy: WhenFull) {
     let nap = || thread::sleep(Duration::from_micros(300));
     let counted = count(pool, 40, || pool.do_with_deadline(nap, LONG).unwrap());
     assert_eq!(counted, NONE, "parked");
+}
+
+/// Brings a group into the steady state: its list of queue positions has space for all that there can
+/// be. That is the queue's capacity and, while workers are between two tasks, one more for each. With the
+/// queues here, a list that has grown beside an almost full queue has that space.
+fn note_all(pool: &Pool, group: &Group) {
+    let (max, queue) = (pool.max_workers(), pool.queue_capacity());
+    let [first, then] = [Gate::new(), Gate::new()];
+    let serve = |n, gate: &Gate| (0..n).for_each(|_| must_serve_in(group, gate.task()));
+    rest(pool);
+    serve(max, &first);
+    wait_until("the workers to be busy", || pool.stats().queued == 0);
+    serve(queue, &then);
+    first.open();
+    let more = max.min(queue);
+    wait_until("each worker to take a task", || {
+        pool.stats().queued == queue - more
+    });
+    serve(more, &then);
+    then.open();
+    group.wait();
 }
 
 /// Law 12 with several callers, each on a thread that has been warmed up.

@@ -423,9 +423,9 @@ impl Members {
             // Positions may have wrapped, so the sign of the wrapping difference compares them.
             let passed = passed();
             queued.retain(|position| position.wrapping_sub(passed) as i64 >= 0);
-            // Half of the list is free after this, so that the scan above stays rare.
-            let more = queued.len().max(4);
-            queued.reserve(more);
+            // A quarter of the list is free after this, so that the scan above stays rare.
+            let more = queued.capacity() / 4;
+            queued.reserve(more.max(2));
         }
         queued.push(position);
     }

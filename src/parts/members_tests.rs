@@ -141,6 +141,19 @@ fn positions_are_noted_until_they_are_popped() {
     assert!(members.take_queued().is_empty());
 }
 
+/// Law 12: while workers are between two tasks, some more tasks may be queued than the queue's capacity
+/// says. Their positions must fit in a list that holds a full queue.
+#[test]
+fn a_list_with_a_quarter_free_does_not_grow() {
+    for (room, queued) in [(8, 6), (128, 96)] {
+        let members = Owner::new(None, room);
+        for n in 0..100 * room as u64 {
+            members.note(n, || n.saturating_sub(queued));
+        }
+        assert_eq!(members.take_queued().capacity(), room);
+    }
+}
+
 #[test]
 fn positions_that_are_queued_are_all_kept() {
     let members = Owner::new(None, 0);
