@@ -27,7 +27,7 @@ impl Location {
 /// Why [`Core::accept`](super::Core::accept) has not accepted a task.
 #[derive(Debug)]
 pub(crate) enum NotAccepted {
-    /// No permit could be taken. The gate's word says why.
+    /// No permit could be taken. The gate's flags say why.
     NoPermit(Flags),
     /// The task had a permit, and could not be placed.
     NotPlaced(Refusal),
