@@ -84,6 +84,26 @@ fn law01_none_is_turned_away_in_vain() {
     });
 }
 
+/// In a gate of two whose submissions last saw it full, a submission takes a permit beside another that
+/// takes one and gives it back. Excludes: a submission that reads the count of taken permits, then a count
+/// of given permits that is larger, and takes the gate for full. All interleavings.
+#[test]
+fn law01_a_count_of_given_permits_may_be_ahead() {
+    check(None, || {
+        let gate = Arc::new(Gate::new(2));
+        let both = [gate.take().unwrap().0, gate.take().unwrap().0];
+        both.map(|permit| gate.give(permit));
+        let take_and_give = |gate: &Arc<Gate>| {
+            let (permit, _) = gate.take().expect("one is free");
+            gate.give(permit);
+        };
+        let other = beside(&gate, take_and_give);
+        take_and_give(&gate);
+        other.join().unwrap();
+        gate.assert_at_rest();
+    });
+}
+
 /// The last worker puts the gate to sleep while a submission takes a permit. Excludes: a permit taken
 /// from a gate that seemed awake, and asleep now; a worker that stays although no permit is taken. Both
 /// outcomes occur. All interleavings.

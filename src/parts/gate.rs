@@ -13,7 +13,8 @@
 //! `taken` with `given_seen`, an older value of `given`. It reads `given` only if no permit is free by
 //! that value, so once in as many submissions as there are permits. If none is free by `given` either,
 //! then none was free when it read `bound`: it had read `taken` before, and reads `given` after that,
-//! and neither count falls.
+//! and neither count falls. If `given` is even larger than `taken` was, then `taken` has moved, and the
+//! submission tries again.
 //!
 //! Submissions that wait for a permit stand in a [line](super::line). Flags tell whether there are any:
 //! one in `given`, for the step that gives a permit back, and one in `taken`, for submissions.
@@ -51,10 +52,12 @@ const OVER: u64 = ASLEEP;
 /// One permit, in the upper 61 bits of both words. The counts wrap.
 const ONE: u64 = 8;
 
-/// Returns how many permits are in use, by the values of the two words. The result is exact if `given`
-/// was read before `taken`, and has not changed since.
-fn in_use(taken: u64, given: u64) -> u64 {
-    (taken / ONE).wrapping_sub(given / ONE) & (u64::MAX / ONE)
+/// Returns how many permits are in use, by values of the two words. If `taken` was read first, the result
+/// may be too small, even negative: others may have taken permits and given them back in between.
+#[inline(always)]
+fn in_use(taken: u64, given: u64) -> i64 {
+    let flags = ONE - 1;
+    (taken & !flags).wrapping_sub(given & !flags) as i64 >> ONE.trailing_zeros()
 }
 
 /// The right to have one unended task. [`Gate::give`] uses it up.
@@ -202,7 +205,7 @@ impl Gate {
             side: CachePadded::new(SubmitSide {
                 taken: AtomicU64::new(0),
                 given_seen: AtomicU64::new(0),
-                bound: AtomicU64::new(bound as u64),
+                bound: AtomicU64::new((bound as u64).min(i64::MAX as u64)),
             }),
             given: CachePadded::default(),
         }
@@ -239,7 +242,8 @@ impl Gate {
     /// taken after that. Zero is exact.
     pub(crate) fn taken(&self) -> u64 {
         let given = self.load_given();
-        in_use(self.load_taken(), given)
+        // Not negative, because `given` was read first.
+        in_use(self.load_taken(), given) as u64
     }
 
     /// Returns how many permits there are.
@@ -263,7 +267,7 @@ impl Gate {
             if taken & flags != 0 {
                 return Err(Flags(taken));
             }
-            let bound = self.bound();
+            let bound = self.bound() as i64;
             // ORDERING: S2: acquires what the permit's last task did.
             let mut given = side.given_seen.load(Ordering::Acquire);
             if in_use(taken, given) >= bound {
@@ -272,7 +276,7 @@ impl Gate {
                     return Err(Flags(taken));
                 }
             }
-            // ORDERING: S3: fails if a flag was set.
+            // ORDERING: S3: fails if a flag was set, or if `taken` has moved.
             let (from, to, order) = (taken, taken.wrapping_add(ONE), Ordering::SeqCst);
             match side.taken.compare_exchange(from, to, order, order) {
                 Ok(_) => return Ok((Permit(()), Flags(taken))),
@@ -325,7 +329,7 @@ impl Gate {
         let before = self.given.fetch_add(permits * ONE, Ordering::SeqCst);
         // Models do without this reading, which would add an order to theirs.
         debug_assert!(
-            IN_MODELS || in_use(self.load_taken(), before) >= permits,
+            IN_MODELS || in_use(self.load_taken(), before) >= permits as i64,
             "a permit was given back twice"
         );
         if before & CLOSED != 0 {
