@@ -162,17 +162,17 @@ impl<H: Host> Core<H> {
 
     /// Places an accepted task. If it cannot be placed, gives its permit back.
     ///
-    /// These are the ways 4 to 8 of the protocol page. Each step names the claims that it serves:
+    /// These are the ways 4 to 8 of the protocol page, with the claims that they serve:
     ///
-    /// 1. A1, A3: in a pool with a queue, the task goes there if a worker is awake, because that worker
+    /// 4. A1, A3: in a pool with a queue, the task goes there if a worker is awake, because that worker
     ///    looks at the queue before it rests. It also goes there if a worker is idle: an idle worker is
     ///    then notified.
-    /// 2. T: an idle worker takes the task.
-    /// 3. T: the task goes into the queue if a worker has become idle since step 2. In a pool with a
+    /// 5. T: an idle worker takes the task.
+    /// 6. T: the task goes into the queue if a worker has become idle since way 5. In a pool with a
     ///    queue, it also goes there if a worker has been told to look at it.
-    /// 4. T, F: a thread is started on a free slot. If the OS refuses it, another worker takes the
+    /// 7. T, F: a thread is started on a free slot. If the OS refuses it, another worker takes the
     ///    task, while one lives.
-    /// 5. A1: all workers are busy, so the task waits in the queue. If no worker lives, another
+    /// 8. A1: all workers are busy, so the task waits in the queue. If no worker lives, another
     ///    thread is starting the first one on the last free slot. Then this thread tries again.
     pub(crate) fn place(
         self: &Arc<Self>,
@@ -186,18 +186,18 @@ impl<H: Host> Core<H> {
         loop {
             // While this thread has its permit, the last worker stays (A1).
             let may_queue = !nested && !accepted.flags.is_asleep();
-            // Step 1.
+            // Way 4.
             let spreads = may_queue && self.has_queue();
             if spreads && (self.has_idle_candidate() || self.in_flight.load().is_any_awake()) {
                 return Ok(self.enqueue(accepted, task, Seen::is_any_awake, owed));
             }
-            // Step 2.
+            // Way 5.
             let searching = self.in_flight.load().is_any_searching();
             if let Some((slot, claim)) = self.claim_idle() {
                 // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
                 return Ok(unsafe { self.hand_over(slot, claim, task, accepted.permit) });
             }
-            // Step 3.
+            // Way 6.
             let has_idle = self.has_idle_candidate();
             let searching = searching || self.in_flight.load().is_any_searching();
             if may_queue && (has_idle || searching && self.has_queue()) {
@@ -208,7 +208,7 @@ impl<H: Host> Core<H> {
                 backoff.wait();
                 continue;
             }
-            // Step 4.
+            // Way 7.
             if let Some(slot) = self.free.pop() {
                 let (permit, why) = match H::start_with(self, slot, task, accepted.permit, owed) {
                     Ok(location) => return Ok(location),
@@ -222,7 +222,7 @@ impl<H: Host> Core<H> {
                 accepted.flags = self.gate.flags();
                 continue;
             }
-            // Step 5.
+            // Way 8.
             if may_queue {
                 return Ok(self.enqueue(accepted, task, Seen::is_any_searching, owed));
             }

@@ -55,7 +55,7 @@ pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize) {
         ctx: &ctx,
         spin: AdaptiveSpin::new(core.parallel),
         will_watch: Cell::new(false),
-        is_waited_for: Cell::new(false),
+        has_waiter: Cell::new(false),
         state: Cell::new(State::Idle),
     };
     ctx.during(|| worker.live());
@@ -68,8 +68,8 @@ pub(crate) struct Worker<'a, H> {
     spin: AdaptiveSpin,
     /// Set if this worker is to watch the queue once it has no task.
     will_watch: Cell<bool>,
-    /// Set if a thread may wait for the end of the current task.
-    is_waited_for: Cell<bool>,
+    /// Set if a thread waits for the outcome of the current task, or may do so.
+    has_waiter: Cell<bool>,
     /// The state that the end of the last task has left.
     state: Cell<State>,
 }
@@ -133,8 +133,8 @@ impl<H: Host> Worker<'_, H> {
         // The permit lies with the task, until `end_task` takes it.
         permit.leave_with_task();
         self.ctx.task_id.set(id);
-        let is_waited_for = place.as_ref().is_some_and(|task| task.table.offered);
-        self.is_waited_for.set(is_waited_for);
+        let has_waiter = place.as_ref().is_some_and(|task| task.table.offered);
+        self.has_waiter.set(has_waiter);
         Task::run_in(place, self.ctx, &mut |ended| self.end_task(ended));
         self.state.get()
     }
@@ -171,11 +171,13 @@ impl<H: Host> Worker<'_, H> {
         State::Idle
     }
 
-    /// Looks at the queue a few times more, if the next task is likely to come through it, and if no
-    /// thread waits for the task that has just run. Returns `true` if a task is queued.
+    /// Looks at the queue a few times more, if the next task is likely to come through it. Returns `true`
+    /// if a task is queued. Does nothing if the task that has just run has a waiter, which this would hold
+    /// up; nor while a slot is free, because a submission would start a thread instead of waiting for this
+    /// worker (T).
     #[cold]
     fn lingers(&self) -> bool {
-        let may = self.will_watch.get() && !self.is_waited_for.get();
+        let may = self.will_watch.get() && !self.has_waiter.get() && self.core.free.is_drained();
         may && self.spin.linger(|| self.core.queue.is_filled())
     }
 

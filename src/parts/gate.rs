@@ -11,7 +11,7 @@
 //! permits ever given back in another, `given`. The difference is in use. Each word has a cache line of
 //! its own, so a submission and a task's end do not wait for each other's line. A submission compares
 //! `taken` with `given_seen`, an older value of `given`. It reads `given` only if no permit is free by
-//! that value, so once in as many submissions as there are permits. If none is free by `given` either,
+//! that value, so about once in as many submissions as there are permits. If none is free by `given` either,
 //! then none was free when it read `bound`: it had read `taken` before, and reads `given` after that,
 //! and neither count falls. If `given` is even larger than `taken` was, then `taken` has moved, and the
 //! submission tries again.
@@ -22,7 +22,7 @@
 //! | flag | in | while it is set | set by | cleared by |
 //! |---|---|---|---|---|
 //! | `CLOSED` | both | no permit can be taken | a shutdown, first in `taken` | - |
-//! | `ASLEEP` | `taken` | no worker lives, and no permit is taken, or a spawner starts the first worker | the last worker, as it ends | the spawner of a first worker |
+//! | `ASLEEP` | `taken` | no worker is registered: a submission that takes a permit starts one, or waits for the thread that does | the last worker, as it ends | the spawner of a first worker |
 //! | `WAITING` | both | the line is not empty, and only its first entry may take a permit | a submission that joins an empty line | the thread that empties the line |
 //!
 //! `WAITING` changes only under the line's lock. The last worker sets `ASLEEP` by a step that fails
@@ -131,7 +131,7 @@ impl Freed {
 impl Drop for Freed {
     fn drop(&mut self) {
         assert!(
-            self.permits == 0 || std::thread::panicking(),
+            self.is_empty() || std::thread::panicking(),
             "permits are lost"
         );
     }
@@ -317,6 +317,9 @@ impl Gate {
     /// Gives all permits back. Also returns how many there were.
     pub(crate) fn give_all(&self, freed: &mut Freed) -> (u64, Given) {
         let permits = std::mem::take(&mut freed.permits);
+        if permits == 0 {
+            return (0, Given(0));
+        }
         let given = self.give_some(permits);
         #[cfg(lazypool_shuttle)]
         IN_MOTION.set(IN_MOTION.get() - permits);
@@ -381,7 +384,8 @@ impl Gate {
     }
 
     /// Sets `ASLEEP` for the last worker, which is about to leave. Returns `false`, and sets
-    /// nothing, if a permit is taken: the worker must stay, because its task may need the worker.
+    /// nothing, if a permit is in use, or was during this call: the worker must stay, because its task may
+    /// need the worker. The caller holds the registry's lock.
     #[must_use]
     pub(crate) fn sleep(&self) -> bool {
         // `given` is read after `taken`. If `taken` is unchanged at the step, nothing was in use then.
@@ -391,7 +395,7 @@ impl Gate {
         slept.is_ok()
     }
 
-    /// Clears `ASLEEP`, because a worker has been started.
+    /// Clears `ASLEEP`, because a worker has been started. The caller holds the registry's lock.
     pub(crate) fn wake(&self) {
         // ORDERING: S3: cleared once the worker is registered.
         self.side.taken.fetch_and(!ASLEEP, Ordering::SeqCst);
@@ -458,7 +462,9 @@ mod tests {
         for _ in 0..5 {
             let both = [(), ()].map(|()| gate.take().expect("free").0);
             assert!(gate.take().is_err() && (gate.taken(), gate.free()) == (2, 0));
-            both.map(|permit| assert!(!gate.give(permit).needs_care()));
+            for permit in both {
+                assert!(!gate.give(permit).needs_care());
+            }
             assert_eq!(gate.free(), 2);
         }
     }

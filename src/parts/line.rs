@@ -8,8 +8,8 @@
 //! then places the task, or moves it to the next line. Last, it leaves the *answer* for the owner.
 //! One permit serves one entry. So no thread works for others beyond what it has freed itself.
 //!
-//! **Invariant.** There are never more free permits than threads that are about to pass one, while an
-//! entry is in line. A thread gives a permit back and reads `WAITING` in one step, *then* comes here.
+//! **Invariant.** While entries are in line and permits are free, as many threads are about to pass one as
+//! there are entries or free permits, whichever is less. A thread gives a permit back and reads `WAITING` in one step, *then* comes here.
 //! A submission enters the line and sets `WAITING`, *then* passes a permit itself, if one is free
 //! (S1). So the thread sees the entry, or the entry sees the permit.
 //!

@@ -1,5 +1,5 @@
 //! Locks of mutexes. In debug builds and models each thread counts the locks that it holds, so that
-//! [`catch_unwind`] can tell.
+//! [`assert_unlocked`] can tell.
 
 use super::{imp, thread_local, Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
@@ -13,13 +13,20 @@ thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Calls user code, and catches its panic. Asserts, in debug builds and models, that this thread holds no
-/// lock of this crate: the code may wait for another thread, which may need the lock.
+/// Asserts, in debug builds and models, that this thread holds no lock of this crate, because it is about to
+/// run user code: that code may wait for another thread, which may need the lock.
+#[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn assert_unlocked() {
+    #[cfg(debug_assertions)]
+    assert_eq!(HELD.with(Cell::get), 0, "user code under a lock");
+}
+
+/// Calls user code, and catches its panic.
 #[inline(always)]
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn catch_unwind<R>(f: impl FnOnce() -> R + UnwindSafe) -> Result<R> {
-    #[cfg(debug_assertions)]
-    assert_eq!(HELD.with(Cell::get), 0, "user code under a lock");
+    assert_unlocked();
     imp::catch_unwind(f)
 }
 

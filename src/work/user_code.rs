@@ -26,8 +26,9 @@
 //! | `Waker::clone` of a poll | the polling thread | - | nothing is held |
 //! | subscribers of a straggler | the thread in `shutdown` | - | nothing is held |
 //!
-//! Debug builds and models assert, wherever a panic of such code is caught, that the thread holds no
-//! lock; and on a worker that it does not count as awake and owes other threads nothing.
+//! Debug builds and models assert, wherever a panic of such code is caught, and where a waker is cloned or
+//! taken back, that the thread holds no lock; and on a worker that it does not count as awake and owes
+//! other threads nothing.
 
 use crate::sync::{abort_on_unwind, thread_local};
 use crate::work::env::Env;

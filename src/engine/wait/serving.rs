@@ -10,7 +10,7 @@ use crate::error::Refused;
 use crate::parts::completion::{pair, HandleSide, TaskSide, WakeUp};
 use crate::parts::members::{Owner, Pending};
 use crate::stats::WhenFull;
-use crate::sync::Arc;
+use crate::sync::{assert_unlocked, Arc};
 use crate::work::job::Task;
 use crate::work::observe::Moment;
 use crate::work::options::TaskTimes;
@@ -56,6 +56,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
         }
         let (ticket, _) =
             (self.in_line.as_ref()).expect("`ServeAsync` was polled after it had returned `Ready`");
+        assert_unlocked();
         let mut wake_up = Some(WakeUp::Task(waker.clone()));
         let answer = self.core.host.line.fetch(*ticket, &mut wake_up);
         // The drop of a waker is user code. Its panic must not lose the answer.

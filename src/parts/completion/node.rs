@@ -2,7 +2,7 @@
 
 use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{thread, Alive, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{assert_unlocked, thread, Alive, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::mem::{align_of, size_of};
@@ -299,8 +299,9 @@ impl WaitNode {
     }
 
     /// Takes the wake-up back. Returns `None` if no wake-up is stored, or if the worker has claimed
-    /// it.
+    /// it. The caller drops the wake-up, which may be user code.
     pub(super) fn retract(&self) -> Option<WakeUp> {
+        assert_unlocked();
         // Relaxed: only this thread sets `PARKED`. The load comes first, because it costs less than
         // a compare-and-swap that fails.
         if self.done.load(Ordering::Relaxed) != PARKED {

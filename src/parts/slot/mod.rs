@@ -5,7 +5,7 @@
 //! only by the steps of [`State::next`]. The protocol page lists the thread that takes each step.
 //!
 //! **Invariant**: an `Idle` slot has an entry in the ready ring, or a thread has just popped that
-//! entry, or the slot is on the bench. So a thread that finds the ready ring and the bench empty
+//! entry, or the slot is on the *bench*, which the page of the core calls the host's reserve. So a thread that finds the ready ring and the bench empty
 //! has seen every idle worker, except those that another thread is about to claim or to bench. A
 //! claim as a last worker leaves the entry in the ring, and `LISTED` set. A thread that pops an entry
 //! clears `LISTED` by a compare-and-swap. A worker that finds `LISTED` clear as it goes idle sets
