@@ -116,7 +116,7 @@ fn gauges(stats: &Stats, limit: usize) -> [(&'static str, &'static str, usize); 
         ("lazypool_workers_abandoned", "Workers whose task nobody waits for: if this stays above 0, a task hangs", stats.abandoned),
         ("lazypool_workers_limit", "Current limit on workers", limit),
         ("lazypool_tasks_queued", "Tasks that wait for a worker", stats.queued),
-        ("lazypool_submitters_waiting", "Submissions that wait for space", stats.waiting),
+        ("lazypool_submitters_waiting", "Submissions that wait for space in the pool, or for a place in a full group", stats.waiting),
     ]
 }
 

@@ -157,7 +157,7 @@ impl fmt::Display for Refusal {
             }
             Self::OnWorker => "a worker of the pool must not wait for another one",
             Self::Forked => "the pool belongs to the parent of this forked process",
-            Self::GroupFull => "the group has as many tasks pending as its limit allows",
+            Self::GroupFull => "the group has as many unended tasks as its limit allows",
         })
     }
 }

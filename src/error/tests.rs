@@ -160,7 +160,7 @@ fn a_refusal_says_in_one_line_what_happened_wherever_it_is() {
         "no worker thread could be started: no more threads",
         "a worker of the pool must not wait for another one",
         "the pool belongs to the parent of this forked process",
-        "the group has as many tasks pending as its limit allows",
+        "the group has as many unended tasks as its limit allows",
     ];
     for (index, text) in texts.into_iter().enumerate() {
         let reason = || refusals().into_iter().nth(index).expect("seven");
