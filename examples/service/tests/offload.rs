@@ -250,8 +250,13 @@ async fn space_at_the_deadline() {
     for n in 0..200_u64 {
         let wait = Duration::from_millis(1);
         let holds = Duration::from_micros(800 + 10 * (n % 100));
-        let first = spawn(&pool, move || std::thread::sleep(holds));
-        while pool.stats().running == 0 {
+        let starts = Arc::new(AtomicBool::new(false));
+        let started = Arc::clone(&starts);
+        let first = spawn(&pool, move || {
+            starts.store(true, Ordering::SeqCst);
+            std::thread::sleep(holds);
+        });
+        while !started.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
         }
         let ran = Arc::new(AtomicBool::new(false));
