@@ -74,8 +74,7 @@ pub struct Pool {
     on_drop: (Shutdown, Duration),
 }
 
-// A panic never leaves the pool in a broken state, because panics of user code are caught before
-// they reach the pool's own steps.
+// No panic leaves the pool in a broken state: those of user code are caught before its own steps.
 impl UnwindSafe for Pool {}
 impl RefUnwindSafe for Pool {}
 
@@ -87,6 +86,7 @@ impl fmt::Debug for Pool {
             .field("queue_capacity", &self.queue_capacity())
             .field("closed", &self.is_closed())
             .field("stats", &self.stats())
+            .field("inside", &self.core.inside())
             .finish()
     }
 }

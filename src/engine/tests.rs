@@ -275,3 +275,20 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     assert!(!core.env.may_have_to_end());
     end(&core);
 }
+
+/// `{pool:?}` shows what CONTRIBUTING.md's table "When a pool hangs" asks for.
+#[test]
+fn the_inside_of_a_pool_with_a_task_in_hand() {
+    let core = &pool(Builder::new().max_workers(2).queue_capacity(3));
+    let (open, gate) = mpsc::channel::<()>();
+    assert!(serves(core, move || gate.recv().unwrap_or_default()));
+    until(|| core.stats().running == 1 && core.stats().queued == 0);
+    let shows = |what: &str| {
+        let inside = format!("{:?}", core.inside());
+        assert!(inside.contains(what), "{what}: {inside}");
+    };
+    shows("permits: 5, permits_in_use: 1, cells_in_use: 0, awake: 0, notified: 0, slots: {0: Busy");
+    drop(open);
+    until(|| core.inside().permits_in_use == 0 && core.inside().slots.is_empty());
+    end(core);
+}

@@ -68,17 +68,16 @@ impl InFlight {
         // ORDERING: P1: read after this thread has pushed a task into the queue.
         Seen(self.0.load(Ordering::SeqCst))
     }
+
+    /// Returns the counts `awake` and `notified`.
+    pub(crate) fn figures(&self) -> [u64; 2] {
+        let counts = self.load().0;
+        [AWAKE, NOTIFIED].map(|count| (counts / count.0) & FIELD)
+    }
 }
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl InFlight {
-    /// Returns the counts `awake` and `notified`. The checks of shuttle's scenarios read them.
-    #[cfg(lazypool_shuttle)]
-    pub(crate) fn figures(&self) -> [u64; 2] {
-        let counts = self.load().0;
-        [AWAKE, NOTIFIED].map(|count| counts / count.0 & FIELD)
-    }
-
     /// Asserts that every count is zero. Models call it after every thread has ended.
     pub(crate) fn assert_at_rest(&self) {
         assert!(!self.load().is_any_searching(), "in flight");

@@ -8,11 +8,43 @@
 //! of all tasks that have run.
 
 use crate::engine::shared::{Core, Registry};
+use crate::parts::slot::{State, Word};
 use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// The state of the core, for a person who looks at a pool that hangs. CONTRIBUTING.md says how to read
+/// it.
+#[derive(Debug)]
+#[allow(dead_code, reason = "read by `Debug`")]
+pub(crate) struct Inside {
+    pub(crate) permits: u64,
+    pub(crate) permits_in_use: u64,
+    /// Of the queue, with those of dead cells.
+    pub(crate) cells_in_use: u64,
+    pub(crate) awake: u64,
+    pub(crate) notified: u64,
+    /// The status words of the slots that are neither free nor idle.
+    pub(crate) slots: BTreeMap<usize, Word>,
+}
+
 impl Core {
+    /// Returns the state of the core. Its fields are read one after the other.
+    pub(crate) fn inside(&self) -> Inside {
+        let [awake, notified] = self.in_flight.figures();
+        let words = self.used_slots().iter().map(|slot| slot.load()).enumerate();
+        let rests = |word: Word| matches!(word.state(), State::Free | State::Idle);
+        Inside {
+            permits: self.gate.bound(),
+            permits_in_use: self.gate.taken(),
+            cells_in_use: self.queue.len(),
+            awake,
+            notified,
+            slots: words.filter(|(_, word)| !rests(*word)).collect(),
+        }
+    }
+
     /// Returns the pool's figures.
     pub(crate) fn stats(&self) -> Stats {
         let refusals = self.host.counts.refusals();
