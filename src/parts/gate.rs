@@ -43,6 +43,7 @@
 use crate::parts::backoff::IN_MODELS;
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
+use std::fmt;
 
 const CLOSED: u64 = 1;
 const ASLEEP: u64 = 2;
@@ -138,8 +139,16 @@ impl Drop for Freed {
 }
 
 /// The flags of a gate, as a step has read them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Flags(u64);
+
+impl fmt::Debug for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = [(CLOSED, "CLOSED"), (ASLEEP, "ASLEEP"), (WAITING, "WAITING")];
+        let set = names.iter().filter(|(flag, _)| self.0 & flag != 0);
+        f.debug_set().entries(set.map(|(_, name)| name)).finish()
+    }
+}
 
 impl Flags {
     #[inline]

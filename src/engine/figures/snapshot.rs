@@ -8,6 +8,8 @@
 //! of all tasks that have run.
 
 use crate::engine::shared::{Core, Registry};
+use crate::parts::gate::Flags;
+use crate::parts::queue::CellState;
 use crate::parts::slot::{State, Word};
 use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{AtomicU64, Ordering};
@@ -21,11 +23,13 @@ use std::time::Duration;
 pub(crate) struct Inside {
     pub(crate) permits: u64,
     pub(crate) permits_in_use: u64,
+    pub(crate) gate: Flags,
     /// Of the queue, with those of dead cells.
     pub(crate) cells_in_use: u64,
+    pub(crate) oldest_cell: CellState,
     pub(crate) awake: u64,
     pub(crate) notified: u64,
-    /// The status words of the slots that are neither free nor idle.
+    /// The status words of the slots that are neither free, nor idle and listed.
     pub(crate) slots: BTreeMap<usize, Word>,
 }
 
@@ -34,11 +38,14 @@ impl Core {
     pub(crate) fn inside(&self) -> Inside {
         let [awake, notified] = self.in_flight.figures();
         let words = self.used_slots().iter().map(|slot| slot.load()).enumerate();
-        let rests = |word: Word| matches!(word.state(), State::Free | State::Idle);
+        let rests =
+            |word: Word| word.state() == State::Free || word.is_idle() && !word.is_benched();
         Inside {
             permits: self.gate.bound(),
             permits_in_use: self.gate.taken(),
+            gate: self.gate.flags(),
             cells_in_use: self.queue.len(),
+            oldest_cell: self.queue.oldest(),
             awake,
             notified,
             slots: words.filter(|(_, word)| !rests(*word)).collect(),

@@ -320,6 +320,14 @@ impl<T> Queue<T> {
         laps.wrapping_mul(self.cells.len()).wrapping_add(ahead)
     }
 
+    /// Returns the state of the oldest cell.
+    pub(crate) fn oldest(&self) -> CellState {
+        let at = self.at(self.load_head());
+        let seen = at.load();
+        let states = [CellState::Full, CellState::Held, CellState::Dead];
+        (states.into_iter().find(|state| at.stamp(*state) == seen)).unwrap_or(CellState::Empty)
+    }
+
     /// Returns the number of cells.
     pub(crate) fn cells(&self) -> usize {
         self.cells.len() as usize

@@ -145,7 +145,13 @@ impl Word {
 
 impl std::fmt::Debug for Word {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?} {:#x}", self.state(), self.0)
+        write!(f, "{:?}", self.state())?;
+        for (flag, name) in [(LISTED, "LISTED"), (PARKED, "PARKED"), (CALLS, "CALLS")] {
+            if self.0 & flag != 0 {
+                write!(f, " {name}")?;
+            }
+        }
+        write!(f, " #{}", self.generation())
     }
 }
 
