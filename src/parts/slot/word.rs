@@ -47,7 +47,7 @@ const STATE: u64 = 7;
 /// that entry, and while a thread that has popped the entry has not yet cleared the flag.
 pub(super) const LISTED: u64 = 1 << 3;
 /// Set while the worker calls user code, or is about to. Meanwhile it obeys no order. A task that was
-/// handed to it waits, and may be taken back.
+/// handed to it waits, and may be taken back if it is `Offered`.
 pub(super) const CALLS: u64 = 1 << 5;
 /// Set while the worker is parked. The thread that gives it an order unparks it.
 pub(super) const PARKED: u64 = 1 << 4;
