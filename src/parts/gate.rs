@@ -167,7 +167,7 @@ impl Flags {
     }
 }
 
-/// What the thread that has given permits back learns.
+/// The gate's answer to a thread that has given permits back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Given(u64);
 

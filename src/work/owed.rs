@@ -64,7 +64,7 @@ impl Owed {
         }
     }
 
-    /// Notes that permits of the pool have come free, and what this thread learned by that.
+    /// Notes that permits of the pool have come free. `given` is the gate's answer to that.
     #[cold]
     pub(crate) fn note_given(&mut self, permits: u64, given: Given) {
         self.any = true;
