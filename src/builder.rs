@@ -380,7 +380,7 @@ impl Builder {
         self
     }
 
-    /// Sets whether the pool tracks how long tasks have been queued and how long they have run.
+    /// Sets whether the pool tracks how long ago queued tasks were submitted and how long tasks have run.
     ///
     /// The default is `false`. With `true`,
     /// [`Stats::longest_running`](crate::Stats::longest_running),

@@ -39,7 +39,7 @@ impl Pool {
     ///
     /// | recorded for each task | what it measures |
     /// |---|---|
-    /// | `lazypool_task_start_delay_seconds` | from its submission to its start: waiting for space, queue, hand-off, thread start |
+    /// | `lazypool_task_start_delay_seconds` | from its submission to its start: waiting for a place in its group and for space, queue, hand-off, thread start |
     /// | `lazypool_task_duration_seconds` | from its start to its end, including [`around`](crate::Builder::around) |
     ///
     /// The recorder's code runs on the worker as a part of the task. A slow recorder makes tasks

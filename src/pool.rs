@@ -261,9 +261,9 @@ impl Pool {
     /// Returns a new, empty [`Group`], at most `max_pending` of whose tasks are accepted and have not
     /// ended. Beyond that, a submission is refused as [`GroupFull`](crate::Refusal::GroupFull), or waits
     /// in the group's line if its policy is to wait, and holds up no other group. A limit of 0 refuses
-    /// every submission. With such a group for each tenant, no tenant can take the whole pool: see
-    /// [`docs::recipes`](crate::docs::recipes#a-share-for-each-tenant). Each call returns a group with a
-    /// limit of its own. Keep it in a variable: its options borrow it.
+    /// every submission. With one for each tenant, none can take all space or, with a limit below
+    /// `max_workers`, all workers ([recipe](crate::docs::recipes#a-share-for-each-tenant)). Each call
+    /// returns a group with a limit of its own. Keep it in a variable: its options borrow it.
     ///
     /// A running task keeps its place until it ends, a queued one past its deadline until its turn
     /// comes. A queued task whose [`Handle`](crate::Handle) is cancelled gives it back at once.
@@ -271,10 +271,10 @@ impl Pool {
     /// ```
     /// use lazypool::{Group, Pool};
     /// use std::collections::HashMap;
-    /// let pool = Pool::builder().max_workers(4).queue_capacity(64).build()?;
+    /// let pool = Pool::builder().max_workers(8).queue_capacity(64).build()?;
     /// let mut tenants: HashMap<&str, Group> = HashMap::new();
     /// for tenant in ["ann", "bob", "ann"] {
-    ///     let group = tenants.entry(tenant).or_insert_with(|| pool.limited_group(16));
+    ///     let group = tenants.entry(tenant).or_insert_with(|| pool.limited_group(6));
     ///     group.serve(move || println!("for {tenant}"))?;
     /// }
     /// assert!(pool.limited_group(0).serve(|| ()).is_err());

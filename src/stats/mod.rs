@@ -104,7 +104,8 @@ pub struct Stats {
     /// The time since the start of the task that has been running for longest. `None` if no task
     /// runs, or if the pool does not [track ages](crate::Builder::track_ages).
     pub longest_running: Option<Duration>,
-    /// The time since the oldest queued task was submitted. `None` if no task is queued, or if the
+    /// The time since the oldest queued task was submitted, with the time that it has waited in line
+    /// before. `None` if no task is queued, or if the
     /// pool does not [track ages](crate::Builder::track_ages).
     pub oldest_queued: Option<Duration>,
     /// Accepted tasks that wait for a worker now.
