@@ -258,8 +258,8 @@ impl Pool {
         Group::new(Arc::clone(&self.core), SubmitterOptions::NONE, None)
     }
 
-    /// Returns a new, empty [`Group`], at most `max_pending` of whose tasks are accepted and have not
-    /// ended. Beyond that, a submission is refused as [`GroupFull`](crate::Refusal::GroupFull), or waits
+    /// Returns a new, empty [`Group`] with `max_pending` places: for tasks that are accepted and have not
+    /// ended, or that wait for space in the pool. Beyond that, a submission is refused as [`GroupFull`](crate::Refusal::GroupFull), or waits
     /// in the group's line if its policy is to wait, and holds up no other group. A limit of 0 refuses
     /// every submission. With one for each tenant, none can take all space or, with a limit below
     /// `max_workers`, all workers ([recipe](crate::docs::recipes#a-share-for-each-tenant)). Each call

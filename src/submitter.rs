@@ -168,11 +168,11 @@ impl<'a> Submitter<'a> {
     ///   [`task::is_cancelled`](crate::task::is_cancelled) returns `true` in it. Its worker counts
     ///   as [`abandoned`](crate::Stats::abandoned) until the task ends. The task then counts as
     ///   [`timed_out`](crate::Stats::timed_out), and as completed or panicked.
-    /// * A submission waits for space until the deadline at the latest. `serve` is then refused as
+    /// * A thread waits for space until the deadline at the latest. `serve` is then refused as
     ///   [`Saturated`](crate::Refusal::Saturated), or as [`GroupFull`](crate::Refusal::GroupFull) if
     ///   it still waited for a place in its group. `do_with_deadline` returns
     ///   [`Expired`](DeadlineError::Expired). [`serve_async`](crate::Awaitable::serve_async) has no
-    ///   timer, so the task expires only when its turn comes.
+    ///   timer: it waits on, and the task expires when its turn comes.
     ///
     /// Deadlines are instants of [`Instant`]. While the machine is suspended, that clock may stand
     /// still, as it does on Linux. A deadline then comes later by the clock on the wall.

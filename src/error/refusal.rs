@@ -98,8 +98,9 @@ pub enum Refusal {
     /// the BSDs, illumos and Solaris, if it was made by `fork` (not by a system call that bypasses
     /// the C library).
     Forked,
-    /// The group that the task was served through has as many accepted and unended tasks as its
-    /// [limit](crate::Pool::limited_group) allows.
+    /// The group that the task was served through has given out as many places as its
+    /// [limit](crate::Pool::limited_group) allows: to unended tasks, and to submissions that wait for space
+    /// in the pool.
     ///
     /// The pool itself may have space. A submission whose policy is to wait, and one that awaits space,
     /// waits for a place of the group instead, unless the limit is zero; it is refused as `GroupFull`
