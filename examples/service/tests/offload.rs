@@ -274,13 +274,13 @@ async fn space_at_the_deadline() {
     }
 }
 
-/// The guide's excerpt: a tenant may have 8 tasks in the pool, and 32 requests in line.
+/// The guide's excerpt: a tenant may have 4 tasks in the pool, and 32 requests in line.
 async fn read<T: Send + 'static>(
     tenant: &Group,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failed> {
     let deadline = LONG;
-    if tenant.pending() >= 8 + 32 {
+    if tenant.pending() >= 4 + 32 {
         return Err(Failed::TooMany);
     }
     offload_waiting(tenant.labeled("read"), deadline, work).await
@@ -290,8 +290,8 @@ async fn read<T: Send + 'static>(
 #[tokio::test]
 async fn a_line_of_limited_length() {
     let pool = Arc::new(Pool::new(16).expect("pool"));
-    let tenant = pool.limited_group(8);
-    let requests = [(); 8 + 32].map(|()| {
+    let tenant = pool.limited_group(4);
+    let requests = [(); 4 + 32].map(|()| {
         let tenant = tenant.clone();
         tokio::spawn(async move { read(&tenant, patient).await })
     });
@@ -304,11 +304,11 @@ async fn a_line_of_limited_length() {
     // If others fill the pool, all requests of the tenant wait in line.
     let others = [(); 16].map(|()| spawn(&pool, patient));
     until("a full pool", || pool.stats().running == 16).await;
-    let requests = [(); 8 + 32].map(|()| {
+    let requests = [(); 4 + 32].map(|()| {
         let tenant = tenant.clone();
         tokio::spawn(async move { read(&tenant, patient).await })
     });
-    until("40 in line", || pool.stats().waiting == 8 + 32).await;
+    until("36 in line", || pool.stats().waiting == 4 + 32).await;
     assert_eq!(read(&tenant, || ()).await, Err(Failed::TooMany));
     // In this order: the drop of the pool would wait for a request that gets space last.
     requests.iter().for_each(JoinHandle::abort);

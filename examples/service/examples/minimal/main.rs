@@ -15,7 +15,8 @@ use lazypool::{Pool, Shutdown, ShutdownReport};
 use offload::{offload, Failed};
 use std::future::{Future, IntoFuture};
 use std::{io, sync::Arc, time::Duration};
-use tokio::{net::TcpListener, signal, sync::oneshot, task::spawn_blocking, time::timeout};
+use tokio::task::{spawn_blocking, JoinError};
+use tokio::{net::TcpListener, signal, sync::oneshot, time::timeout};
 
 /// After SIGTERM, clients may take this long to complete their requests and to read the answers.
 /// Longer than the deadline of any route: what then still waits or runs is cut off, too.
@@ -54,7 +55,7 @@ pub(crate) async fn serve(
     listener: TcpListener,
     pool: Arc<Pool>,
     stop: impl Future<Output = ()>,
-) -> Result<ShutdownReport, Box<dyn std::error::Error>> {
+) -> Result<ShutdownReport, JoinError> {
     let app = Router::new().route("/checksum", post(checksum));
     let app = app.with_state(Arc::clone(&pool));
     let (hang_up, told) = oneshot::channel::<()>();
@@ -69,7 +70,7 @@ pub(crate) async fn serve(
     }
     // A task that still runs has no caller.
     let shutdown = move || pool.shutdown(Shutdown::Cancel, FOR_TASKS);
-    Ok(spawn_blocking(shutdown).await?)
+    spawn_blocking(shutdown).await
 }
 
 /// Returns a future that ends at SIGTERM or Ctrl-C.
