@@ -28,7 +28,7 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     // ---- more workers ---------------------------------------------------------------
 
     /// Starts a worker on a slot that the caller has popped from the free ring. The task is its first
-    /// order. On failure the slot goes back, and so does the permit.
+    /// order. On failure puts the slot back, and returns the permit.
     fn start_with(
         core: &Arc<Core<Self>>,
         slot: usize,

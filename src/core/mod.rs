@@ -36,7 +36,8 @@ pub(crate) struct Core<H> {
 
     pub(crate) gate: Gate,
     /// Has a cell for each permit of the gate. In a pool whose `queue_capacity` is zero, a task lies
-    /// here only for the moment in which the worker that takes it is between two steps.
+    /// here only while the worker that takes it is between two steps, starts, or calls user code without a
+    /// task.
     pub(crate) queue: Queue<Task>,
     pub(crate) ready: Ring,
     pub(crate) free: Ring,

@@ -85,8 +85,8 @@ impl<H: Host> Core<H> {
     // ---- the fast ways ----------------------------------------------------------------
 
     /// Tries the two ways that most tasks take: to this thread's last worker, or into the queue.
-    /// The queue is used if a worker looks at it, or if no worker is idle and no slot is free. Gives
-    /// the permit back if neither way takes the task.
+    /// The queue is used if a worker looks at it, or if no worker is idle and no slot is free. Returns
+    /// the permit if neither way takes the task.
     #[inline(always)]
     fn place_fast(
         self: &Arc<Self>,
@@ -218,7 +218,7 @@ impl<H: Host> Core<H> {
                 if let NotStarted::Failed(error) = why {
                     return self.place_without_thread(accepted, task, error, owed);
                 }
-                // There may be no further worker.
+                // The host may have no further worker to give, or has closed the gate.
                 accepted.flags = self.gate.flags();
                 continue;
             }

@@ -18,8 +18,8 @@
 //! that has found a task: other threads may have relied on it.
 //!
 //! A worker that is about to call user code becomes `Calling`, or stays `Busy`. In both states it is
-//! not counted, and no thread tells it to look at the queue or to end. A thread that used it last may
-//! hand it a task.
+//! not counted, and no thread tells it to look at the queue or to end. A thread whose last worker it is may
+//! hand a task to a `Calling` one.
 //!
 //! If workers may have to end, a worker does not go idle after a task. It searches, and asks the host
 //! whether it has to end. So does a worker that is about to sleep.
@@ -139,7 +139,7 @@ impl<H: Host> Worker<'_, H> {
         self.state.get()
     }
 
-    /// Ends a task: makes the worker free, counts the task, and gives its permit back. The task calls
+    /// Ends a task: makes the worker free, gives the task's permit back, and counts the task. The task calls
     /// this once, before its waiter is released.
     #[inline(always)]
     fn end_task(&self, ended: TaskEnd) {

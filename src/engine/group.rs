@@ -145,7 +145,7 @@ impl Core {
     /// Discards the queued tasks of a cancelled group.
     fn discard_queued(self: &Arc<Self>, members: &Members, owed: &mut Owed) {
         let count = |task: &Task| {
-            self.count_unrun(task);
+            self.count_removed(task);
             true
         };
         self.take_out(members.take_queued(), count, || TaskError::Cancelled, owed);

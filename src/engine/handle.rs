@@ -125,9 +125,11 @@ impl<R> Ticket<R> {
             return;
         };
         let mut owed = Owed::default();
-        if let Some(task) =
-            core.withdraw(location, |core, task| _ = core.count_unrun(task), &mut owed)
-        {
+        if let Some(task) = core.withdraw(
+            location,
+            |core, task| _ = core.count_removed(task),
+            &mut owed,
+        ) {
             core.discard([task], || TaskError::Cancelled, &mut owed);
             return core.pay(&mut owed);
         }

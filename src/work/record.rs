@@ -15,8 +15,9 @@ use crate::work::job::TaskEnd;
 use std::time::Duration;
 
 /// A worker's record. It belongs to the slot, and stays when the worker ends. Only the slot's
-/// worker writes it, with three exceptions: the decision, the count of tasks that were taken back,
-/// and the mark of a cancelled group.
+/// worker writes it, with four exceptions: the decision; the count of tasks that were taken back;
+/// the mark of a cancelled group; and what its spawner writes before the worker's first order
+/// (`tasks_before`, `is_new`).
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) decision: Decision,

@@ -18,7 +18,7 @@ use crate::work::owed::Owed;
 impl Core {
     /// Counts an accepted task that will not run: as expired if its deadline has passed, otherwise
     /// as discarded. Returns how it counted.
-    pub(crate) fn count_unrun(&self, task: &Task) -> TaskEnd {
+    pub(crate) fn count_removed(&self, task: &Task) -> TaskEnd {
         let times = task.times();
         if times.is_some_and(|times| times.due() <= self.env.nanos_now()) {
             self.host.counts.expire();
@@ -50,7 +50,7 @@ impl Core {
             if task.table.must_run {
                 return false;
             }
-            if self.count_unrun(task) == TaskEnd::Cancelled {
+            if self.count_removed(task) == TaskEnd::Cancelled {
                 // ORDERING: L1: the discards of a shutdown come before its report.
                 self.host.counts.shut_out.fetch_add(1, Ordering::SeqCst);
             }

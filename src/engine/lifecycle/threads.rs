@@ -75,7 +75,7 @@ impl Core {
     }
 
     /// Starts a worker for a task that has a permit, on a slot that the caller has popped from the
-    /// free ring. The task is the worker's first order. On failure, gives the permit back.
+    /// free ring. The task is the worker's first order. On failure, returns the permit.
     #[cold]
     pub(crate) fn spawn_with(
         self: &Arc<Self>,

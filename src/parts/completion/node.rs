@@ -111,6 +111,7 @@ impl WaitNode {
     /// Stores the caller's deadline in nanoseconds. It must not be zero. A task that asks for its
     /// deadline waits for this call.
     pub(crate) fn set_deadline(&self, nanos: u64) {
+        debug_assert_ne!(nanos, 0, "a deadline counts from one");
         // Relaxed: the reader needs no other data with it.
         self.deadline.store(nanos, Ordering::Relaxed);
     }

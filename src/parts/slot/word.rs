@@ -12,7 +12,7 @@ pub(crate) enum State {
     Offered = 2,
     /// A task is in the mailbox and can no longer be taken back, or the worker runs a task.
     Busy = 3,
-    /// The worker is awake without a task, and looks at the queue.
+    /// The worker has no task, and looks at the queue or was told to.
     Searching = 4,
     /// The worker waits for an order.
     Idle = 5,
@@ -117,7 +117,7 @@ impl Word {
     }
 
     /// Returns `true` if the flags are legal in this state: only an idle worker may be parked, and a
-    /// worker that calls user code is `Calling` unless a task was, or is about to be, handed to it.
+    /// worker that has the flag `CALLS` is `Calling` unless a task was, or is about to be, handed to it.
     pub(super) const fn is_sound(self) -> bool {
         let calls = match self.state() {
             Calling => true,
