@@ -68,7 +68,7 @@ pub(crate) enum Popped {
     /// The task has been moved out, from this position.
     Task(u64, Permit),
     Empty,
-    /// This call has passed as many dead cells as one step passes. Another call goes on.
+    /// This call has passed as many dead cells as one step passes, and says so in `Freed::more`.
     Passed,
     /// Another thread is between two steps at the oldest position.
     InProgress,
@@ -245,7 +245,7 @@ impl<T> Queue<T> {
                 }
             } else if seen == at.stamp(CellState::Dead) {
                 self.pass_dead(freed);
-                if std::mem::take(&mut freed.more) {
+                if freed.more {
                     return Popped::Passed;
                 }
             } else if seen == at.stamp(CellState::Held) {

@@ -182,6 +182,36 @@ fn one_step_passes_a_few_dead_cells_and_the_next_goes_on() {
     }
 }
 
+/// A pop finds dead cells at the head if the thread that has made the oldest one dead has not passed it yet.
+/// Once the pop has passed some, that thread passes none. So the pop says that more are left.
+#[test]
+fn a_pop_that_stops_at_dead_cells_says_so() {
+    const LEN: usize = 2 * SKIPS as usize;
+    for first in [0, before_wrap(LEN)] {
+        let queue = Queue::starting_at(first, LEN);
+        let at: Vec<_> = (0..LEN).map(|id| push(&queue, id)).collect();
+        for at in &at[1..] {
+            assert!(take(&queue, *at).is_some());
+        }
+        let oldest = queue.at(at[0]);
+        assert!(oldest.hold());
+        // SAFETY: this thread holds the cell, and a task is in it.
+        assert_eq!(unsafe { oldest.take() }, item(0));
+        // The taker stands between its two steps.
+        let (mut place, mut freed) = (None, Freed::default());
+        let popped = queue.try_pop(&mut place, &mut freed);
+        assert!(matches!(popped, Popped::Passed), "{popped:?}");
+        assert!(freed.more, "the others keep their permits");
+        let mut passed = 0;
+        while std::mem::take(&mut freed.more) {
+            passed += count(std::mem::take(&mut freed));
+            queue.pass_dead(&mut freed);
+        }
+        assert_eq!(passed + count(freed), LEN as u64);
+        assert!(queue.is_empty());
+    }
+}
+
 #[test]
 #[should_panic(expected = "a task to push")]
 fn nothing_is_pushed_without_a_task() {
