@@ -87,15 +87,6 @@ impl Adds {
         self.deadline != Duration::MAX
     }
 
-    /// Returns `true` if a submission may wait for space.
-    fn may_wait(&self, rig: &Rig) -> bool {
-        match self.when_full {
-            None => rig.blocks,
-            Some(WhenFull::BlockFor(limit)) => !limit.is_zero(),
-            Some(policy) => policy == WhenFull::Block,
-        }
-    }
-
     /// Returns `true` if a submission waits for space without a limit.
     fn blocks(&self, rig: &Rig) -> bool {
         let policy = self.when_full.map(|policy| policy == WhenFull::Block);
@@ -225,7 +216,7 @@ impl Rig {
         let judged = model::judge::Call::begin(&self.pool);
         let answer = serve(closure);
         let most = self.leave(call);
-        let others_waited = judged.others_waited(adds.may_wait(self));
+        let others_waited = judged.others_waited();
         drop(judged);
         let refused = match answer {
             Ok(value) => {
@@ -292,7 +283,7 @@ impl Rig {
         let answer = submitter.do_with_deadline(closure, limit);
         self.books.book().may_expire -= may_expire;
         let most = call.map_or(0, |call| self.leave(call));
-        let others_waited = judged.others_waited(adds.may_wait(self));
+        let others_waited = judged.others_waited();
         drop(judged);
         let known = self.books.book().tickets[number];
         let error = match answer {

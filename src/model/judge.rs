@@ -5,6 +5,7 @@
 use crate::engine::shared::Core;
 use crate::group::Group;
 use crate::parts::gate::Freed;
+use crate::parts::line::joins_of;
 use crate::parts::slot::{State, Word};
 use crate::pool::Pool;
 use crate::sync::control::peek;
@@ -42,10 +43,10 @@ std::thread_local! {
 struct Seen {
     /// The moment when the call began.
     began: u64,
-    /// Set if at one moment a submission that must not wait had to let others go first.
-    is_line_there: bool,
-    /// The greatest number of submissions in line.
-    waiting: u64,
+    /// How often its thread had joined a line before.
+    joins: u64,
+    /// Set if others waited in line at one moment.
+    others_waited: bool,
 }
 
 /// A call on a pool. It lasts until this value is dropped.
@@ -62,23 +63,17 @@ impl Call {
         let of = (me(), pool.core().env.id);
         let seen = Seen {
             began: MOMENT.get(),
-            is_line_there: false,
-            waiting: 0,
+            joins: joins_of(me()),
+            others_waited: false,
         };
         let outer = CALLS.with_borrow_mut(|calls| calls.insert(of, seen));
         Self { of, outer }
     }
 
-    /// Returns `true` if others waited in line at one moment of the call. If the call `may_wait`, it
-    /// may have stood there itself.
+    /// Returns `true` if others waited in line at one moment of the call.
     #[must_use]
-    pub fn others_waited(&self, may_wait: bool) -> bool {
-        let seen = CALLS.with_borrow(|calls| calls[&self.of]);
-        if may_wait {
-            seen.waiting > 1
-        } else {
-            seen.is_line_there
-        }
+    pub fn others_waited(&self) -> bool {
+        CALLS.with_borrow(|calls| calls[&self.of].others_waited)
     }
 }
 
@@ -172,10 +167,15 @@ fn note_line(core: &Core) {
     let is_line_there = core.gate.flags().is_waited_for();
     let waiting = core.host.line.waiting();
     CALLS.with_borrow_mut(|calls| {
-        for ((_, pool), seen) in calls.iter_mut() {
+        for ((thread, pool), seen) in calls.iter_mut() {
             if *pool == core.env.id {
-                seen.is_line_there |= is_line_there;
-                seen.waiting = waiting.max(seen.waiting);
+                // From when it has joined, the call may be the one that waits.
+                let has_joined = joins_of(*thread) > seen.joins;
+                seen.others_waited |= if has_joined {
+                    waiting > 1
+                } else {
+                    is_line_there
+                };
             }
         }
     });

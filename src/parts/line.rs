@@ -104,6 +104,23 @@ pub(crate) enum Left<T, A> {
     Taken,
 }
 
+#[cfg(lazypool_shuttle)]
+std::thread_local! {
+    /// How often each thread has joined a line, by thread number. For shuttle's judge.
+    static JOINS: std::cell::RefCell<BTreeMap<usize, u64>> = const { std::cell::RefCell::new(BTreeMap::new()) };
+}
+
+#[cfg(lazypool_shuttle)]
+fn note_join() {
+    JOINS.with_borrow_mut(|joins| *joins.entry(crate::sync::me()).or_default() += 1);
+}
+
+/// Returns how often a thread has joined a line.
+#[cfg(lazypool_shuttle)]
+pub(crate) fn joins_of(thread: usize) -> u64 {
+    JOINS.with_borrow(|joins| joins.get(&thread).copied().unwrap_or(0))
+}
+
 impl<T: Waits, A> Lists<T, A> {
     /// Adds an entry at the end of a line.
     fn push(&mut self, line: u64, pool: &Gate, ticket: u64, task: T) -> Place<T, A> {
@@ -223,6 +240,8 @@ impl<T: Waits, A> Lines<T, A> {
             drop(lists);
             return Err(task);
         }
+        #[cfg(lazypool_shuttle)]
+        note_join();
         let ticket = lists.next;
         let place = lists.push(line, pool, ticket, task);
         lists.owners.insert(ticket, Owner { place, wake_up });
