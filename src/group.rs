@@ -118,6 +118,8 @@ impl fmt::Debug for Group {
             .field("completed", &self.completed())
             .field("panicked", &self.panicked())
             .field("discarded", &self.discarded())
+            .field("inside", &self.members.inside())
+            .field("permits", &self.members.permits())
             .finish()
     }
 }

@@ -37,6 +37,26 @@ fn refused_at_once(group: &Group) -> &'static str {
     served
 }
 
+/// `{group:?}` tells why a wait for it does not end.
+#[test]
+fn debug_shows_who_is_inside() {
+    let pool = pool(2, 2);
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let group = pool.limited_group(3);
+    let task = group.serve(move || gate.recv().unwrap_or_default());
+    task.expect("it is idle");
+    let shown = format!("{group:?}");
+    assert!(shown.contains("pending: 1"), "{shown}");
+    assert!(
+        shown.contains("inside: 1, permits: Some((1, 3))"),
+        "{shown}"
+    );
+    drop(open);
+    group.wait();
+    assert!(format!("{group:?}").contains("inside: 0, permits: Some((0, 3))"));
+    assert!(format!("{:?}", pool.group()).contains("permits: None"));
+}
+
 /// A limit of zero refuses all, under every policy and for every way to submit: it waits for nothing.
 /// The refusal is counted as `group_full`, and another try may succeed.
 #[test]

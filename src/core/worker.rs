@@ -355,8 +355,8 @@ impl<H: Host> Worker<'_, H> {
     /// Waits for an order or, if this worker watches the queue, for a queued task. Spins first,
     /// then sleeps.
     pub(crate) fn wait(&self) -> Next {
-        // The worker has published that it is idle. Unless it watches the queue, it looks at the
-        // queue once now (A2, P1).
+        // The worker has published that it is idle, or was handed a task as it called user code. If it is
+        // idle and does not watch the queue, it looks at the queue once now (A2, P1).
         let may_look = !self.ctx.is_counted.get() && self.it.load().is_idle();
         if may_look && !self.core.queue.is_empty() && self.claim_own_slot() {
             return Next::Search;
@@ -398,8 +398,8 @@ impl<H: Host> Worker<'_, H> {
     /// is there.
     #[inline(always)]
     fn look(&self) -> Option<Next> {
-        // SAFETY: this thread is the slot's worker. It has no task, because it is new or has
-        // published that it is idle.
+        // SAFETY: this thread is the slot's worker. It has no task, because it is new or has ended its
+        // last one.
         if let Some(order) = unsafe { self.it.poll_order() } {
             match order {
                 Next::Search => self.acknowledge_notification(),

@@ -169,6 +169,7 @@ impl Flags {
 
 /// The gate's answer to a thread that has given permits back.
 #[derive(Debug, Clone, Copy)]
+#[must_use]
 pub(crate) struct Given(u64);
 
 impl Given {

@@ -204,6 +204,7 @@ impl Pending {
     /// Counts an accepted task that has ended and has no handle, and takes it out. After that, a wait
     /// for the group may end. Returns what [`has_ended`](Self::has_ended) returns.
     #[inline]
+    #[must_use]
     pub(crate) fn end(self, outcome: Ended) -> Option<u64> {
         self.count(outcome);
         let line = self.give_permit();
@@ -331,8 +332,18 @@ impl Members {
         self.at_one_moment(pending) as u64
     }
 
+    /// Returns how many tasks are inside.
+    pub(crate) fn inside(&self) -> u64 {
+        self.at_one_moment(inside) as u64
+    }
+
+    /// Returns how many permits of a limited group are in use, and how many there are.
+    pub(crate) fn permits(&self) -> Option<(u64, u64)> {
+        self.gate.as_ref().map(|it| (it.taken(), it.bound()))
+    }
+
     fn is_any_inside(&self) -> bool {
-        self.at_one_moment(inside) > 0
+        self.inside() > 0
     }
 
     /// Calls `figure` with the values that `entered` and `left` had at one moment, and returns its

@@ -13,7 +13,7 @@ fn a_wait_ends_once_nothing_is_pending() {
     let members = Owner::new(None, 0);
     assert!(waits(&members), "nothing was ever pending");
     let (first, second) = (members.enter(), members.enter());
-    first.end(Ended::Completed);
+    assert_eq!(first.end(Ended::Completed), None);
     assert_eq!((members.pending(), waits(&members)), (1, false));
     second.exit();
     assert_eq!((members.pending(), waits(&members)), (0, true));
@@ -52,7 +52,7 @@ fn each_way_to_end_has_its_count() {
         .enumerate()
     {
         for _ in 0..=times {
-            members.enter().end(outcome);
+            assert_eq!(members.enter().end(outcome), None);
         }
         assert_eq!(members.ended(outcome), times as u64 + 1);
     }
@@ -100,12 +100,12 @@ fn a_group_lives_until_its_last_task_has_ended() {
     let (first, last) = (members.enter(), members.enter());
     let clone = members.clone();
     drop(members);
-    clone.enter().end(Ended::Completed);
+    assert_eq!(clone.enter().end(Ended::Completed), None);
     drop(clone);
-    first.end(Ended::Completed);
+    assert_eq!(first.end(Ended::Completed), None);
     assert_eq!(last.members().ended(Ended::Completed), 2);
     assert!(weak.upgrade().is_some(), "a task is pending");
-    last.end(Ended::Discarded);
+    assert_eq!(last.end(Ended::Discarded), None);
     assert!(weak.upgrade().is_none(), "the last task frees the group");
 }
 

@@ -157,6 +157,7 @@ impl WaitNode {
     /// Publishes the worker's slot number to a handle, after the worker has started the decision.
     /// Returns `true` if the handle has cancelled the task already. A later cancel finds the slot
     /// number.
+    #[must_use]
     pub(crate) fn tell_slot(&self, slot: usize) -> bool {
         // ORDERING: C3: published after the decision has been started. Acquires what the handle did
         // before it cancelled the task.

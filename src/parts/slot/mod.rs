@@ -159,7 +159,8 @@ impl<T, R> Slot<T, R> {
     // ---- claiming an idle worker -------------------------------------------
 
     /// Claims the worker if it is idle and not on the bench, and leaves its entry in the ready
-    /// ring. Claims a parked worker only if `even_parked`. `last` is the generation of the worker's
+    /// ring. Claims a parked worker only if `even_parked`, and one that is `Calling` only if
+    /// `even_calling` returns `true`. `last` is the generation of the worker's
     /// last task; zero means unknown. If `last` is right, the first access is a successful
     /// compare-and-swap, so that the CPU fetches the cache line once, for writing, and not first
     /// for reading.
@@ -277,7 +278,7 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Takes an offered task back if the worker has not started it. The caller then holds the slot,
-    /// and sends the worker to look at the queue.
+    /// and sends the worker to look at the queue, or leaves it `Calling`.
     #[must_use]
     pub(crate) fn revoke(&self, generation: u64) -> Option<(T, Permit)> {
         self.update(|word| {
@@ -368,8 +369,8 @@ impl<T, R> Slot<T, R> {
     /// while there is no order.
     ///
     /// # Safety
-    /// The caller is the slot's worker and has no task: it is new, or it has been idle since its
-    /// last task.
+    /// The caller is the slot's worker and has no task: it is new, or it has taken its last task out of
+    /// the mailbox and ended it.
     #[inline]
     pub(crate) unsafe fn poll_order(&self) -> Option<Order<T>> {
         let word = self.load();
