@@ -32,8 +32,12 @@ async fn counted(request: Request, next: Next) -> Response {
     response
 }
 
-/// Counts the answers of the routes of `app`, and adds the route `/metrics`.
+/// Counts the answers of `app`, and adds the route `/metrics`.
 pub(crate) fn with_metrics(app: Router, pool: Arc<Pool>, exporter: PrometheusHandle) -> Router {
+    // A rate misses the first increase of a series that was not there before.
+    for status in ["none", "500", "503", "504"] {
+        counter!("http_requests_total", "status" => status).increment(0);
+    }
     let page = move || {
         pool.publish_metrics(); // the histograms of tasks fill by themselves
         ready(exporter.render())

@@ -11,6 +11,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 const LONG: Duration = Duration::from_secs(600);
@@ -328,6 +329,19 @@ async fn refusal() {
     first.abort();
 }
 
+/// A worker of the pool must not wait for a place, which its own task may have to make.
+#[tokio::test]
+async fn refusal_on_a_worker() {
+    let pool = pool(0);
+    let (inner, runtime) = (Arc::clone(&pool), tokio::runtime::Handle::current());
+    let nested = move || runtime.block_on(offload_waiting(on(&inner), LONG, || ()));
+    assert_eq!(
+        offload(on(&pool), LONG, nested).await,
+        Ok(Err(Failed::Busy))
+    );
+    assert_eq!(pool.stats().refusals.on_worker, 1);
+}
+
 /// Two routes of a tenant use one share. A tenant whose group is cancelled gets no more values.
 #[tokio::test]
 async fn a_share() {
@@ -335,14 +349,14 @@ async fn a_share() {
     let tenant = pool.limited_group(1);
     let (read, write) = (tenant.labeled("read"), tenant.labeled("write"));
     assert_eq!(offload(read, LONG, || 1).await, Ok(1));
-    let (tell, told) = mpsc::channel();
+    let (tell, told) = oneshot::channel();
     let waits = offload(write, LONG, move || {
         tell.send(task::label()).expect("the test waits for this");
         patient();
     });
     let other = async {
-        let runs = || pool.stats().running == 1 && pool.stats().queued == 0;
-        until("the first to run", runs).await;
+        // A figure is not enough: a task that a worker has, and has not started, would see no cancel.
+        assert_eq!(told.await, Ok(Some("write")));
         let full = offload(read, LONG, || ()).await;
         assert_eq!(full, Err(Failed::TooMany));
         assert_eq!(
@@ -352,7 +366,6 @@ async fn a_share() {
         tenant.cancel();
     };
     let (written, ()) = tokio::join!(waits, other);
-    assert_eq!(told.recv(), Ok(Some("write")));
     assert_eq!(written, Ok(()), "it saw the cancel, and returned");
     assert_eq!(offload(read, LONG, || ()).await, Err(Failed::Closed));
 }

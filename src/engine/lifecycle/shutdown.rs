@@ -37,7 +37,7 @@ pub(crate) enum WaitsFor {
 }
 
 /// Begins a shutdown and waits for its end. Does not wait if this thread is a worker of the pool,
-/// or runs user code of one of the pool's frames: see [`user_code`](crate::work::user_code).
+/// or runs user code of one of the pool's frames: see [`user_code`].
 pub(crate) fn shutdown(
     core: &Arc<Core>,
     mode: Shutdown,

@@ -19,7 +19,7 @@ use tokio::task::{spawn_blocking, JoinError};
 use tokio::{net::TcpListener, signal, sync::oneshot, time::timeout};
 
 /// After SIGTERM, clients may take this long to complete their requests and to read the answers.
-/// Longer than the deadline of any route: what then still waits or runs is cut off, too.
+/// Longer than the deadline of any route, so that only slow clients are left then.
 pub(crate) const FOR_CLIENTS: Duration = Duration::from_secs(5);
 /// After that, running tasks may take this long to notice that they are cancelled.
 pub(crate) const FOR_TASKS: Duration = Duration::from_secs(2);
@@ -66,9 +66,9 @@ pub(crate) async fn serve(
     // From here on there are no new connections, and each open one ends with its request.
     drop(hang_up);
     if timeout(FOR_CLIENTS, server).await.is_err() {
-        eprintln!("some clients are cut off"); // they send too slowly, do not read, or still wait
+        eprintln!("some clients are not done"); // they are cut off when `main` returns
     }
-    // A task that still runs has no caller.
+    // Tasks that still run are told to stop. If the request of one came late, its client is answered.
     let shutdown = move || pool.shutdown(Shutdown::Cancel, FOR_TASKS);
     spawn_blocking(shutdown).await
 }

@@ -12,7 +12,8 @@ use tokio::time::timeout;
 /// Why a caller gets no value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Failed {
-    /// There is no space, or none came in time: the work never ran. It may succeed in a moment.
+    /// There is no space, or none came in time: the work never ran. It may succeed in a moment. (Also on
+    /// a worker of the pool, which must not wait for space.)
     Busy,
     /// The caller's group has all the tasks that it may have: the work never ran.
     TooMany,
@@ -20,7 +21,7 @@ pub(crate) enum Failed {
     Closed,
     /// No worker started the work in time: it never ran.
     Expired,
-    /// The deadline passed while the work ran. It may run on, and may have an effect.
+    /// The deadline passed while a worker had the work. It may run on, and may have an effect.
     TimedOut,
     Panicked,
 }
@@ -44,6 +45,7 @@ impl<F> From<Refused<F>> for Failed {
     fn from(refused: Refused<F>) -> Self {
         match refused.reason() {
             Refusal::GroupFull => Self::TooMany,
+            Refusal::OnWorker => Self::Busy,
             _ if refused.is_retryable() => Self::Busy,
             _ => Self::Closed,
         }
