@@ -5,6 +5,7 @@
 #[path = "../examples/minimal/main.rs"]
 mod minimal;
 
+#[allow(dead_code)] // a request of a tenant
 mod client;
 
 use client::Client;
@@ -42,7 +43,7 @@ impl Server {
                 let address = listener.local_addr().expect("an address");
                 tell.send(address).expect("the test waits for it");
                 let stopped = async { stopped.await.unwrap_or_default() };
-                let report = minimal::serve(listener, pool, stopped).await;
+                let report = minimal::serve(listener, minimal::routes(&pool), pool, stopped).await;
                 report.expect("a shutdown does not panic")
             })
         });

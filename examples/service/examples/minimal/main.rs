@@ -6,7 +6,7 @@
 //! curl -i --data-binary @Cargo.toml localhost:8080/checksum
 //! ```
 
-mod offload;
+pub(crate) mod offload;
 
 use axum::http::{header::RETRY_AFTER, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -40,6 +40,11 @@ impl IntoResponse for Failed {
     }
 }
 
+pub(crate) fn routes(pool: &Arc<Pool>) -> Router {
+    let app = Router::new().route("/checksum", post(checksum));
+    app.with_state(Arc::clone(pool))
+}
+
 async fn checksum(State(pool): State<Arc<Pool>>, body: Bytes) -> Result<String, Failed> {
     let work = move || body.iter().map(|&byte| u64::from(byte)).sum::<u64>();
     // With less than 20 ms left, the work is not started.
@@ -50,14 +55,13 @@ async fn checksum(State(pool): State<Arc<Pool>>, body: Bytes) -> Result<String, 
     Ok(format!("{sum}\n"))
 }
 
-/// Serves until `stop` ends. Then it ends within `FOR_CLIENTS` + `FOR_TASKS`.
+/// Serves `app` until `stop` ends. Then it ends within `FOR_CLIENTS` + `FOR_TASKS`.
 pub(crate) async fn serve(
     listener: TcpListener,
+    app: Router,
     pool: Arc<Pool>,
     stop: impl Future<Output = ()>,
 ) -> Result<ShutdownReport, JoinError> {
-    let app = Router::new().route("/checksum", post(checksum));
-    let app = app.with_state(Arc::clone(&pool));
     let (hang_up, told) = oneshot::channel::<()>();
     let told = async { told.await.unwrap_or_default() };
     let server = axum::serve(listener, app).with_graceful_shutdown(told);
@@ -74,7 +78,7 @@ pub(crate) async fn serve(
 }
 
 /// Returns a future that ends at SIGTERM or Ctrl-C.
-fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
+pub(crate) fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
     #[cfg(unix)]
     let mut terminate = signal::unix::signal(signal::unix::SignalKind::terminate())?;
     Ok(async move {
@@ -99,6 +103,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = address.unwrap_or_else(|| String::from("127.0.0.1:8080"));
     let listener = TcpListener::bind(address).await?;
     println!("listening on http://{}", listener.local_addr()?);
-    eprintln!("{}", serve(listener, pool, stop).await?);
+    eprintln!("{}", serve(listener, routes(&pool), pool, stop).await?);
     Ok(())
 }

@@ -47,6 +47,13 @@ impl Client {
         self.0.get_mut().write_all(&request)
     }
 
+    /// Sends a request without a body, of this tenant.
+    pub fn send_as(&mut self, what: &str, tenant: &str) -> io::Result<()> {
+        let head = "HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0";
+        let request = format!("{what} {head}\r\nx-tenant: {tenant}\r\n\r\n");
+        self.0.get_mut().write_all(request.as_bytes())
+    }
+
     /// Reads the answer to a request that was sent.
     pub fn read(&mut self) -> io::Result<Answer> {
         let bad = || io::Error::from(io::ErrorKind::InvalidData);
