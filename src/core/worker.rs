@@ -239,8 +239,11 @@ impl<H: Host> Worker<'_, H> {
         let before = loop {
             match self.it.begin_calling() {
                 Some(before) => break before,
-                // Another thread is about to write the order.
-                None => backoff.wait(),
+                // Another thread is about to write the order, and may be stopped before that.
+                None => {
+                    self.core.pay_others(owed);
+                    backoff.wait();
+                }
             }
         };
         match before {
@@ -373,9 +376,12 @@ impl<H: Host> Worker<'_, H> {
                     if self.claim_own_slot() {
                         return Next::Search;
                     }
-                    // Another thread has claimed this worker. Perhaps for a task, so another worker
-                    // must look at the queue (A2).
-                    self.ctx.owe(Owed::look);
+                    // Another thread has claimed this worker. Perhaps for a task, and it may be stopped
+                    // before it gives the order. So another worker must look at the queue now (A2).
+                    let mut owed = self.ctx.take_owed();
+                    owed.look();
+                    self.core.pay_others(&mut owed);
+                    self.ctx.owe(|rest| *rest = owed);
                 }
             }
             if stop() && H::should_search(self) && self.claim_own_slot() {

@@ -8,10 +8,12 @@ use crate::engine::submit::call::do_with;
 use crate::engine::submit::erase::submit;
 use crate::engine::submit::request::SubmitterOptions;
 use crate::error::DeadlineError;
+use crate::parts::cut::cut;
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::NOTIFIED;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{lock, now, Arc};
+use crate::task;
 use crate::work::owed::Owed;
 use std::sync::{mpsc, Barrier};
 use std::thread;
@@ -29,7 +31,7 @@ where
     do_with(core, None, &SubmitterOptions::NONE, f, Duration::MAX)
 }
 
-fn until(is_reached: impl Fn() -> bool) {
+fn until(mut is_reached: impl FnMut() -> bool) {
     while !is_reached() {
         thread::yield_now();
     }
@@ -274,6 +276,39 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     core.pay(&mut owed);
     assert!(!core.env.may_have_to_end());
     end(&core);
+}
+
+/// Law 20: a thread that has claimed a worker and is stopped holds up that worker, and no task that was queued
+/// while that worker still counted as awake.
+#[test]
+fn a_claimed_worker_that_leaves_the_count_has_the_queue_looked_at() {
+    let core = &pool(
+        Builder::new()
+            .max_workers(2)
+            .min_workers(2)
+            .queue_capacity(4),
+    );
+    for _ in 0..cut(500) {
+        let (tell, told) = mpsc::channel();
+        assert!(serves(core, move || tell
+            .send(task::slot())
+            .expect("a test")));
+        let slot = told.recv().expect("it runs").expect("on a worker");
+        // The worker watches the queue for a moment. This thread claims it, and is stopped.
+        let mut claim = None;
+        until(|| {
+            claim = core.slots[slot].claim_last_used(0, true, || false);
+            claim.is_some()
+        });
+        let (tell, told) = mpsc::channel();
+        assert!(serves(core, move || tell.send(()).expect("a test")));
+        let ran = told.recv_timeout(Duration::from_secs(10));
+        core.in_flight.add(NOTIFIED);
+        // SAFETY: this thread holds the slot by this claim.
+        unsafe { core.slots[slot].send_searching(claim.expect("claimed")) };
+        assert_eq!(ran, Ok(()), "the other worker is idle");
+    }
+    end(core);
 }
 
 /// `{pool:?}` shows what CONTRIBUTING.md's table "When a pool hangs" asks for.

@@ -5,7 +5,7 @@ pub(crate) mod backoff;
 pub(crate) mod completion;
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 #[path = "../../tests/common/cut.rs"]
-mod cut;
+pub(crate) mod cut;
 pub(crate) mod deadline;
 pub(crate) mod gate;
 pub(crate) mod in_flight;
