@@ -48,12 +48,12 @@ fn debug_shows_who_is_inside() {
     let shown = format!("{group:?}");
     assert!(shown.contains("pending: 1"), "{shown}");
     assert!(
-        shown.contains("inside: 1, permits: Some((1, 3))"),
+        shown.contains("inside: 1, permits: Some((1, 3, {}))"),
         "{shown}"
     );
     drop(open);
     group.wait();
-    assert!(format!("{group:?}").contains("inside: 0, permits: Some((0, 3))"));
+    assert!(format!("{group:?}").contains("inside: 0, permits: Some((0, 3, {}))"));
     assert!(format!("{:?}", pool.group()).contains("permits: None"));
 }
 

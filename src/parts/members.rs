@@ -30,7 +30,7 @@
 
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
-use crate::parts::gate::{Gate, Permit};
+use crate::parts::gate::{Flags, Gate, Permit};
 use crate::sync::{
     self, fork, lock, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, PlainU64,
 };
@@ -337,9 +337,10 @@ impl Members {
         self.at_one_moment(inside) as u64
     }
 
-    /// Returns how many permits of a limited group are in use, and how many there are.
-    pub(crate) fn permits(&self) -> Option<(u64, u64)> {
-        self.gate.as_ref().map(|it| (it.taken(), it.bound()))
+    /// Returns how many permits of a limited group are in use, how many there are, and its gate's flags.
+    pub(crate) fn permits(&self) -> Option<(u64, u64, Flags)> {
+        let gate = self.gate.as_ref();
+        gate.map(|gate| (gate.taken(), gate.bound(), gate.flags()))
     }
 
     fn is_any_inside(&self) -> bool {

@@ -1,8 +1,8 @@
 //! The debts of a thread that has taken a step: to other threads, and to code of users.
 //!
-//! A step of the engine holds a lock, a slot or a count. So it calls no user code, serves no other
+//! A step of the engine holds a lock, a cell or another's slot. So it calls no user code, serves no other
 //! submission and starts no second search. It notes here what is left to do. The thread pays it when
-//! it holds nothing any more: by `Core::pay` (`core/pay.rs`), or by `Ctx::pay` if it has a task in hand.
+//! it holds none of these; user code comes last, once no count relies on the thread: by `Core::pay` (`core/pay.rs`), or by `Ctx::pay` if it has a task in hand.
 //!
 //! An [`Owed`] that is dropped unpaid is a bug, and panics in debug builds and models.
 
@@ -149,6 +149,8 @@ impl Owed {
 
     /// Takes what is owed to user code. Everything else has been paid.
     pub(crate) fn take_calls(&mut self) -> Calls {
+        #[cfg(debug_assertions)]
+        assert!(!self.is_owed_to_others(), "others first: {self:?}");
         self.any = false;
         std::mem::take(&mut self.calls)
     }
