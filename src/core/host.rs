@@ -84,8 +84,8 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// [`Host::has_to_end`].
     fn should_search(worker: &Worker<'_, Self>) -> bool;
 
-    /// Called by a worker that was told to end, and has user code to call first. It asks again after
-    /// that.
+    /// Called by a worker that was told to end, and has user code to call first. After that it asks again
+    /// if workers may have to end, and otherwise stays.
     fn ends_later(worker: &Worker<'_, Self>);
 
     /// Ends a worker that is `Retiring`. Returns `None` if its slot has been given back; otherwise the

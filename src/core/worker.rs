@@ -5,7 +5,7 @@
 //! counts the task, *then* releases its waiter. So a thread that learns from the counters or the
 //! result that a task has ended finds the worker free, and finds space. Only after that does the worker
 //! pay what it [owes](crate::work::owed). And only after that does it take the next task. So nothing
-//! slow ever comes between a task that the worker has taken and its start.
+//! slow comes between a task that the worker has taken and its start, unless taking it led to debts.
 //!
 //! Before the release, the worker waits for another thread in one case only: if a waiter is between
 //! the two steps of leaving.
@@ -252,7 +252,7 @@ impl<H: Host> Worker<'_, H> {
                 self.core.in_flight.sub(NOTIFIED);
                 owed.look();
             }
-            // The worker checks after the calls whether it has to end.
+            // The worker searches after the calls, and asks then whether it has to end.
             State::Retiring => H::ends_later(self),
             _ => {}
         }
