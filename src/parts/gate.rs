@@ -394,7 +394,8 @@ impl Gate {
     }
 
     /// Sets `ASLEEP` for the last worker, which is about to leave. Returns `false`, and sets
-    /// nothing, if a permit is in use: the worker must stay, because its task may need the worker. The caller holds the registry's lock.
+    /// nothing, if a permit is in use: the worker must stay, because its task may need the worker. The
+    /// caller holds the registry's lock.
     #[must_use]
     pub(crate) fn sleep(&self) -> bool {
         // `given` is read after `taken`. If `taken` is unchanged at the step, nothing was in use then.

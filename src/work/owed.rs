@@ -2,7 +2,8 @@
 //!
 //! A step of the engine holds a lock, a cell or another's slot. So it calls no user code, serves no other
 //! submission and starts no second search. It notes here what is left to do. The thread pays it when
-//! it holds none of these; user code comes last, once no count relies on the thread: by `Core::pay` (`core/pay.rs`), or by `Ctx::pay` if it has a task in hand.
+//! it holds none of these: by `Core::pay` (`core/pay.rs`), or by `Ctx::pay` if it has a task in hand.
+//! User code comes last, once no count relies on the thread.
 //!
 //! An [`Owed`] that is dropped unpaid is a bug, and panics in debug builds and models.
 

@@ -46,6 +46,15 @@ pub(crate) fn with_metrics(app: Router, pool: Arc<Pool>, exporter: PrometheusHan
     app.route("/metrics", routing::get(page))
 }
 
+/// Lets the exporter work off recorded values, which would pile up without it.
+pub(crate) async fn upkeep(exporter: PrometheusHandle) {
+    let mut every = interval(Duration::from_secs(5));
+    loop {
+        every.tick().await;
+        exporter.run_upkeep();
+    }
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Once in a process, and before the pool runs tasks.
@@ -53,15 +62,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::builder().max_workers(4).thread_name("mail");
     let pool = Arc::new(pool.track_ages(true).build()?);
 
-    let upkeep = exporter.clone();
-    tokio::spawn(async move {
-        let mut every = interval(Duration::from_secs(5));
-        loop {
-            every.tick().await;
-            upkeep.run_upkeep(); // without it, recorded values pile up
-        }
-    });
-
+    tokio::spawn(upkeep(exporter.clone()));
     let mail = Arc::clone(&pool);
     let send = move || match mail.labeled("send").serve(|| println!("sent")) {
         Ok(()) => ready(StatusCode::ACCEPTED),

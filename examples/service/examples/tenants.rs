@@ -20,13 +20,13 @@ use axum::http::HeaderMap;
 use axum::routing::{get, post, Router};
 use lazypool::{Group, Pool, Shutdown};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use metrics_page::with_metrics;
+use metrics_page::{upkeep, with_metrics};
 use minimal::offload::{offload_waiting, Failed};
 use minimal::{asked_to_stop, serve};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::{thread, time::Duration};
-use tokio::{net::TcpListener, time::interval};
+use tokio::net::TcpListener;
 
 /// How many tasks of a tenant the pool has at once: less than it has workers, so that no tenant can
 /// occupy all of them.
@@ -99,14 +99,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = pool.thread_name("tenants").track_ages(true);
     let pool = pool.shutdown_on_drop(Shutdown::Cancel, Duration::ZERO);
     let pool = Arc::new(pool.build()?);
-    let upkeep = exporter.clone();
-    tokio::spawn(async move {
-        let mut every = interval(Duration::from_secs(5));
-        loop {
-            every.tick().await;
-            upkeep.run_upkeep();
-        }
-    });
+    tokio::spawn(upkeep(exporter.clone()));
     let listener = TcpListener::bind("127.0.0.1:9186").await?;
     let app = routes(&pool, exporter);
     eprintln!("{}", serve(listener, app, pool, stop).await?);

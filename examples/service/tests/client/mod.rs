@@ -41,17 +41,20 @@ impl Client {
 
     /// As [`send_post`](Self::send_post), with a method.
     pub fn send(&mut self, what: &str, length: usize, part: &[u8]) -> io::Result<()> {
-        let head = "HTTP/1.1\r\nHost: localhost\r\nContent-Length:";
-        let request = format!("{what} {head} {length}\r\n\r\n");
-        let request = [request.as_bytes(), part].concat();
-        self.0.get_mut().write_all(&request)
+        self.send_with(what, "", length, part)
     }
 
     /// Sends a request without a body, of this tenant.
     pub fn send_as(&mut self, what: &str, tenant: &str) -> io::Result<()> {
-        let head = "HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0";
-        let request = format!("{what} {head}\r\nx-tenant: {tenant}\r\n\r\n");
-        self.0.get_mut().write_all(request.as_bytes())
+        self.send_with(what, &format!("x-tenant: {tenant}\r\n"), 0, b"")
+    }
+
+    /// As [`send`](Self::send), with further lines of the head.
+    fn send_with(&mut self, what: &str, more: &str, length: usize, part: &[u8]) -> io::Result<()> {
+        let head = format!("HTTP/1.1\r\nHost: localhost\r\n{more}Content-Length:");
+        let request = format!("{what} {head} {length}\r\n\r\n");
+        let request = [request.as_bytes(), part].concat();
+        self.0.get_mut().write_all(&request)
     }
 
     /// Reads the answer to a request that was sent.
