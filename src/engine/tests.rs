@@ -15,7 +15,10 @@ use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{lock, now, Arc};
 use crate::task;
 use crate::work::owed::Owed;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{mpsc, Barrier};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -307,6 +310,48 @@ fn a_claimed_worker_that_leaves_the_count_has_the_queue_looked_at() {
         // SAFETY: this thread holds the slot by this claim.
         unsafe { core.slots[slot].send_searching(claim.expect("claimed")) };
         assert_eq!(ran, Ok(()), "the other worker is idle");
+    }
+    end(core);
+}
+
+/// Law 20: the same if the worker is claimed between the end of its task and its calls to wakers.
+#[test]
+fn a_worker_that_is_claimed_before_it_calls_has_the_queue_looked_at() {
+    let builder = Builder::new().max_workers(2).min_workers(2);
+    let pool = builder.queue_capacity(4).build().expect("a pool");
+    let core = pool.core();
+    for _ in 0..cut(500) {
+        let group = pool.limited_group(1);
+        let ((open, gate), (tell, told)) = (mpsc::channel::<()>(), mpsc::channel());
+        let first = move || {
+            tell.send(task::slot()).expect("a test");
+            gate.recv().unwrap_or_default()
+        };
+        group.serve(first).expect("space");
+        let slot = told.recv().expect("it runs").expect("on a worker");
+        let mut in_line = pin!(group.awaitable().serve_async(|| ()));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(in_line.as_mut().poll(&mut context).is_pending());
+        // At its task's end the worker has a permit to pass. It waits for this lock before it can do that
+        // and call the waker. It is idle meanwhile, and still in the count.
+        let passing = core.host.line.hold();
+        open.send(()).expect("it waits");
+        let mut claim = None;
+        until(|| {
+            claim = core.slots[slot].claim_last_used(0, true, || false);
+            claim.is_some()
+        });
+        // This thread has claimed the worker, and is stopped. A task is queued.
+        let (tell, told) = mpsc::channel();
+        assert!(serves(core, move || tell.send(()).expect("a test")));
+        drop(passing);
+        let ran = told.recv_timeout(Duration::from_secs(10));
+        core.in_flight.add(NOTIFIED);
+        // SAFETY: this thread holds the slot by this claim.
+        unsafe { core.slots[slot].send_searching(claim.expect("claimed")) };
+        assert_eq!(ran, Ok(()), "the other worker is idle");
+        until(|| in_line.as_mut().poll(&mut context).is_ready());
+        until(|| core.stats().idle == 2);
     }
     end(core);
 }
