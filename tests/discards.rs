@@ -245,7 +245,7 @@ fn discard_many<F>(by_shutdown: bool, make: impl Fn(&Arc<Pool>, &Group) -> (Grou
 where
     F: FnOnce() + Send + 'static,
 {
-    let (pool, _busy) = held(MANY + MANY / 100);
+    let (pool, _busy) = held(MANY + MANY.div_ceil(100));
     let [group, other] = [(); 2].map(|()| pool.group());
     for n in 0..MANY {
         let (its, action) = make(&pool, &group);
