@@ -6,13 +6,13 @@ mod common;
 use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Arc;
+use std::sync::{mpsc, Arc};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{task, Shutdown, Stats, TaskError, WhenFull};
+use lazypool::{task, Handle, Shutdown, Stats, TaskError, WhenFull};
 
 #[test]
 fn law22_the_future_is_send_whatever_it_captures_that_is_send() {
@@ -72,6 +72,31 @@ fn law22_it_waits_for_space_whatever_the_policy() {
 
 /// On a worker of the same pool, the future is refused if it would have to wait, and accepted if
 /// there is space. On a worker of another pool it waits.
+/// A submission that a shutdown refuses is refused as closed, also on a worker, where one without space
+/// would be refused as `OnWorker`.
+#[test]
+fn law10_law22_a_closed_pool_refuses_on_a_worker_as_anywhere() {
+    const SPACE: usize = 4_000;
+    timed_each(0..cut(1_000), |round| {
+        let pool = Arc::new(pool(2, SPACE));
+        let (its, (tell, told)) = (Arc::clone(&pool), mpsc::channel());
+        must_serve(&pool, move || {
+            tell.send(None).unwrap();
+            let refused = (0..SPACE).find_map(|_| {
+                let mut future = its.awaitable().serve_async(|| ());
+                let accepted = ready(&mut future, Waker::noop()).map(Handle::detach);
+                accepted.err().map(|refused| refused.reason().as_str())
+            });
+            tell.send(Some(refused)).unwrap();
+        });
+        assert_eq!(told.recv().unwrap(), None);
+        (0..20 * (round % 500)).for_each(|_| std::hint::spin_loop());
+        pool.shutdown(Shutdown::Discard, LIMIT);
+        let refused = told.recv().unwrap().expect("its end");
+        assert!(matches!(refused, None | Some("closed")), "{refused:?}");
+    });
+}
+
 #[test]
 fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
     timed(|| {

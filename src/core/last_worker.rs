@@ -3,6 +3,7 @@
 //! That worker is probably still awake, and its cache lines are near. So a thread tries it first. It
 //! also keeps a sequential caller on one worker, however many there are.
 
+use super::submission::Submission;
 use super::Core;
 use crate::parts::backoff::Throttle;
 use crate::parts::completion::WaitNode;
@@ -35,17 +36,23 @@ impl<H> Core<H> {
         result
     }
 
-    /// Claims this thread's last worker, if it is idle, or if it calls user code and this thread is no
-    /// worker of the pool. If the worker is parked, claims it only if `even_parked` is set.
+    /// Claims this thread's last worker for a submission, if it is idle, or if it calls user code and
+    /// neither this thread nor the one that waits for the task is a worker of the pool. If the worker is
+    /// parked, claims it only if `even_parked` is set.
     #[inline]
-    pub(super) fn claim_last_worker(&self, even_parked: bool) -> Option<(usize, Claim)> {
+    pub(super) fn claim_last_worker(
+        &self,
+        submission: Submission<'_>,
+        even_parked: bool,
+    ) -> Option<(usize, Claim)> {
         let (pool, slot, last) = LAST_WORKER.with(Cell::get);
         if pool != self.env.id {
             return None;
         }
         // A worker that calls user code may do so for long, or wait in it for another worker. So no worker
-        // of this pool gives it a task (law 14): not even that worker itself, within that code.
-        let even_calling = || !self.env.is_own_worker();
+        // of this pool gives it a task (law 14): not even that worker itself, within that code, nor another
+        // thread for a scope that a worker has opened.
+        let even_calling = || !submission.is_on_worker(&self.env);
         let claim = self.slots[slot].claim_last_used(last, even_parked, even_calling);
         // After a failed claim, the stored generation becomes zero. The next calls then load the
         // worker's word, and try a compare-and-swap only if the worker is idle, until this thread

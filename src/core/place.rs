@@ -102,7 +102,7 @@ impl<H: Host> Core<H> {
                 // First try a hand-over. It moves two cache lines between the cores: that of the
                 // worker's slot, and the cache line that the caller waits on. The way through the queue
                 // moves more.
-                if let Some((slot, claim)) = self.claim_last_worker(false) {
+                if let Some((slot, claim)) = self.claim_last_worker(submission, false) {
                     // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
                     return Ok(unsafe { self.hand_over(slot, claim, task, permit) });
                 }
@@ -114,7 +114,7 @@ impl<H: Host> Core<H> {
                 even_parked = false;
             }
         }
-        let Some((slot, claim)) = self.claim_last_worker(even_parked) else {
+        let Some((slot, claim)) = self.claim_last_worker(submission, even_parked) else {
             return Err(permit);
         };
         if claim.parked {

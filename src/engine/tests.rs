@@ -2,23 +2,25 @@
 
 use crate::builder::Builder;
 use crate::core::host::NotStarted;
+use crate::core::submission::Submission;
 use crate::engine::lifecycle::shutdown::{shutdown, WaitsFor};
 use crate::engine::shared::Core;
 use crate::engine::submit::call::do_with;
 use crate::engine::submit::erase::submit;
-use crate::engine::submit::request::SubmitterOptions;
-use crate::error::DeadlineError;
+use crate::engine::submit::request::{SubmitOptions, SubmitterOptions};
+use crate::error::{DeadlineError, Refusal};
 use crate::parts::cut::cut;
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::NOTIFIED;
+use crate::parts::slot::State;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{lock, now, Arc};
+use crate::sync::{lock, now, Arc, Mutex};
 use crate::task;
 use crate::work::owed::Owed;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{mpsc, Barrier};
-use std::task::{Context, Waker};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -353,6 +355,52 @@ fn a_worker_that_is_claimed_before_it_calls_has_the_queue_looked_at() {
         until(|| in_line.as_mut().poll(&mut context).is_ready());
         until(|| core.stats().idle == 2);
     }
+    end(core);
+}
+
+/// Law 14: a worker that calls a waker gets no task for which a worker of the pool waits. That may be the
+/// same worker: it has opened a scope, in which another thread serves.
+#[test]
+fn law14_a_worker_that_calls_a_waker_gets_no_nested_task() {
+    struct Blocks(Mutex<mpsc::Receiver<()>>);
+    impl Wake for Blocks {
+        fn wake(self: Arc<Self>) {
+            let _ = lock(&self.0).recv();
+        }
+    }
+    let pool = Builder::new().max_workers(1).build().expect("a pool");
+    let core = pool.core();
+    let (open, gate) = mpsc::channel::<()>();
+    let handle = pool.awaitable().serve(move || gate.recv());
+    let mut handle = pin!(handle.expect("a worker"));
+    let (end_wake, until) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Blocks(Mutex::new(until))));
+    let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    open.send(()).expect("it waits");
+    self::until(|| core.slots[0].load().state() == State::Calling);
+    let nested = Submission {
+        awaited: true,
+        on_worker: true,
+        ..Submission::PLAIN
+    };
+    let options = SubmitOptions {
+        submission: nested,
+        ..SubmitterOptions::NONE.plain()
+    };
+    // This thread has given that worker its last task.
+    let refused = submit(
+        core,
+        (),
+        || (),
+        |task, debts| core.submit(task, &options, debts),
+    );
+    let (_, why) = refused.expect_err("no worker is idle");
+    assert!(matches!(why, Refusal::OnWorker), "{why:?}");
+    let (tell, told) = mpsc::channel();
+    assert!(serves(core, move || tell.send(()).expect("a test")));
+    end_wake.send(()).expect("it waits");
+    assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(()));
     end(core);
 }
 

@@ -184,6 +184,9 @@ impl Core {
                 Err(NotAccepted::NotPlaced(why)) => {
                     return Err(self.refuse(options, SubmitError::Refused(why), debts));
                 }
+                Err(NotAccepted::NoPermit(flags)) if flags.is_closed() => {
+                    return Err(self.refuse(options, SubmitError::Refused(Refusal::Closed), debts));
+                }
                 Err(NotAccepted::NoPermit(_)) => {}
             }
             if options.submission.is_on_worker(&self.env) {
