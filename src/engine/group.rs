@@ -107,7 +107,7 @@ impl Core {
 
     /// Notes the queue position of an accepted member. If the group is cancelled by now, the cancel
     /// may have missed the task, because it read the positions before this one was noted (P3). So
-    /// this thread takes the task out.
+    /// this thread takes the task out, and leaves the others to the cancel.
     #[inline]
     pub(crate) fn member_accepted<'a>(
         self: &Arc<Self>,
@@ -115,11 +115,12 @@ impl Core {
         location: Location,
         owed: impl FnOnce() -> &'a mut Owed,
     ) {
-        if let Location::Queue { position } = location {
-            members.note(position, || self.queue.load_head());
-        }
+        let Location::Queue { position } = location else {
+            return;
+        };
+        members.note(position, || self.queue.load_head());
         if members.is_cancelled() {
-            self.discard_queued(members, owed());
+            self.discard_members([position], owed());
         }
     }
 
@@ -138,16 +139,16 @@ impl Core {
         for slot in self.used_slots() {
             slot.record.abandon_group(members);
         }
-        self.discard_queued(members, &mut owed);
+        self.discard_members(members.take_queued(), &mut owed);
         self.pay(&mut owed);
     }
 
-    /// Discards the queued tasks of a cancelled group.
-    fn discard_queued(self: &Arc<Self>, members: &Members, owed: &mut Owed) {
+    /// Discards the tasks of a cancelled group at these positions.
+    fn discard_members(&self, positions: impl IntoIterator<Item = u64>, owed: &mut Owed) {
         let count = |task: &Task| {
             self.count_removed(task);
             true
         };
-        self.take_out(members.take_queued(), count, || TaskError::Cancelled, owed);
+        self.take_out(positions, count, || TaskError::Cancelled, owed);
     }
 }

@@ -257,8 +257,12 @@ impl Line {
     }
 
     fn turn_away(&self, group: Option<u64>) {
-        for passed in self.lines.take_all(group, &self.pool) {
-            self.refuse(passed);
+        loop {
+            let some = self.lines.take_some(group, &self.pool);
+            if some.is_empty() {
+                return;
+            }
+            some.into_iter().for_each(|passed| self.refuse(passed));
         }
     }
 

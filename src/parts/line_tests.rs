@@ -103,6 +103,30 @@ fn a_future_gets_its_answer_and_its_waker_comes_back() {
     assert!(!gate.flags().is_waited_for());
 }
 
+/// Law 20: a thread that turns a whole line away holds the lock for some entries at a time.
+#[test]
+fn a_crowd_is_turned_away_in_parts() {
+    let (pool, taken) = full(1);
+    let line = Line::new();
+    for n in 0..100 {
+        join(&line, POOL, &pool, Numbered(n, None));
+    }
+    let mut sizes = Vec::new();
+    loop {
+        let some = line.take_some(None, &pool);
+        sizes.push(some.len());
+        if some.is_empty() {
+            break;
+        }
+        for passed in some {
+            assert!(line.answer(passed.ticket, 0).is_none());
+        }
+    }
+    assert_eq!(sizes, [64, 36, 0]);
+    assert!(!pool.flags().is_waited_for() && line.waiting() == 0);
+    taken.into_iter().for_each(|permit| _ = pool.give(permit));
+}
+
 /// A full group holds up nothing else. Its entries move on to the pool's line, and all of them are
 /// found there.
 #[test]
@@ -120,14 +144,14 @@ fn a_groups_line_is_its_own() {
     assert!(line.move_on(&pool, passed, || false).is_ok());
     assert!(pool.flags().is_waited_for());
     let other = join(&line, POOL, &pool, Numbered(3, None));
-    let all = line.take_all(Some(5), &pool);
+    let all = line.take_some(Some(5), &pool);
     let tickets: Vec<_> = all.iter().map(|passed| passed.ticket).collect();
     assert_eq!(tickets, [first, second]);
     for passed in all {
         assert!(line.answer(passed.ticket, 0).is_none());
     }
     assert!(!group.flags().is_waited_for() && line.waiting() == 1);
-    assert_eq!(line.take_all(None, &pool).len(), 1);
+    assert_eq!(line.take_some(None, &pool).len(), 1);
     assert!(line.answer(other, 0).is_none() && !pool.flags().is_waited_for());
     taken.append(&mut of_group);
     taken.into_iter().for_each(Permit::leave_with_task);

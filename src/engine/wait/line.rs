@@ -178,14 +178,16 @@ impl Core {
     // ---- refusing ---------------------------------------------------------------------
 
     /// Takes the tasks of a cancelled group out of the lines, or all tasks of a closed pool (`None`),
-    /// and gives them back to their owners.
+    /// and gives them back to their owners. No further task joins, because the flag is set.
     pub(crate) fn turn_away(self: &Arc<Self>, group: Option<&Members>, owed: &mut Owed) {
-        for passed in self
-            .host
-            .line
-            .take_all(group.map(|members| members.id), &self.gate)
-        {
-            self.refuse_passed(passed, owed);
+        let group = group.map(|members| members.id);
+        loop {
+            let some = self.host.line.take_some(group, &self.gate);
+            if some.is_empty() {
+                return;
+            }
+            some.into_iter()
+                .for_each(|passed| self.refuse_passed(passed, owed));
         }
     }
 
