@@ -131,7 +131,7 @@ options!(
     "let tenant = pool.limited_group(8);"
 );
 
-#[cfg(lazypool_shuttle)]
+#[cfg(any(test, lazypool_shuttle))]
 impl Group {
     pub(crate) fn members(&self) -> &Owner {
         &self.members
@@ -196,9 +196,9 @@ impl Group {
     ///
     /// If the group is [cancelled](Group::cancel) before a worker has started the closure, this
     /// call returns at once and gives the closure back as
-    /// [`Cancelled`](crate::Refusal::Cancelled). If the closure is running,
-    /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in it. This call then still
-    /// waits for its value until the deadline.
+    /// [`Cancelled`](crate::Refusal::Cancelled); if the task was handed to a worker that is in its start
+    /// hook or in a waker, once that worker comes to it. If the closure is running,
+    /// [`task::is_cancelled`](crate::task::is_cancelled) turns true in it. This call then waits on.
     ///
     /// # Errors
     /// Returns the errors of [`Pool::do_with_deadline`](crate::Pool::do_with_deadline), and as
@@ -333,15 +333,15 @@ impl Group {
     ///   their handles get [`TaskError::Cancelled`](crate::TaskError::Cancelled), and callers of
     ///   [`do_with_deadline`](Group::do_with_deadline) get their closures back. Then this call
     ///   drops what the tasks captured, oldest task first; see [discarded
-    ///   tasks](crate::Pool#discarded-tasks). Until all of them have been taken out, a worker may
-    ///   still start one. After that none starts.
+    ///   tasks](crate::Pool#discarded-tasks). No worker starts one
+    ///   after the first step of this call.
     /// * Its submissions that wait for space are refused as [`Cancelled`](crate::Refusal::Cancelled),
     ///   and so are new ones.
     ///
     /// [`Group::wait`] and a further `cancel` do not wait for the drops of this call.
     ///
     /// **Cost.** The time that this call takes grows with the number of the group's queued tasks,
-    /// with the pool's `max_workers`, and with the number of submissions that wait for space. It
+    /// with the pool's `max_workers`, and with the number of its submissions that wait for space. It
     /// does not grow with the queued tasks of others, however many there are. If no task of the
     /// group is pending, the call only sets a flag.
     ///

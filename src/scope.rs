@@ -10,10 +10,10 @@ use crate::engine::submit::erase::submit_with;
 use crate::engine::submit::request::{SubmitOptions, SubmitterOptions};
 use crate::error::Refused;
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Owner, Pending};
+use crate::parts::members::{Ended, Leaving, Owner, Pending};
 use crate::sync::{abort_on_unwind, catch_unwind, lock, Arc, Mutex};
 use crate::work::context::Ctx;
-use crate::work::job::{End, Job, NeverRan, Release, TaskEnd};
+use crate::work::job::{note_gone, End, Job, NeverRan, Release, TaskEnd};
 use crate::work::panics::{drop_contained, drop_payload, Payload};
 use std::fmt;
 use std::marker::PhantomData;
@@ -157,9 +157,8 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
             }
         }
         end(TaskEnd::ran(panicked));
-        // This may end the scope's wait, so the scope may be gone afterwards.
-        let line = pending.end(Ended::Completed);
-        debug_assert!(line.is_none(), "a scope has no limit");
+        // This, or its last step later, may end the scope's wait. So the scope may be gone afterwards.
+        note_gone(ctx, pending.end(Ended::Completed));
     }
 
     /// Drops the closure of a task whose deadline has passed. No shutdown discards a scope's task.
@@ -217,7 +216,7 @@ impl<'scope> Scope<'scope, '_> {
         };
         let served = submit_with(&self.core, (), job, options);
         served.map(drop).map_err(|(job, why)| {
-            pending.exit();
+            pending.exit().into_iter().for_each(Leaving::finish_now);
             // SAFETY: `f` was made with a closure above, and `submit_with` returns a refused job
             // unchanged.
             Refused::new(unsafe { job.f.assume_init() }, why)

@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::sync::{mpsc, Arc};
+use std::sync::{mpsc, Arc, Mutex};
+use std::task::{Wake, Waker};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -201,5 +202,55 @@ fn law10_a_drop_waits_for_tasks_that_are_queued_behind_a_late_one() {
         slow.open();
         arrives("the end of the drop", &ended);
         ledger.assert_all_ran();
+    });
+}
+
+/// Drops what it holds when it is woken.
+struct DropsWhenWoken(Mutex<Option<Box<dyn Send>>>);
+
+impl Wake for DropsWhenWoken {
+    fn wake(self: Arc<Self>) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+/// Laws 10 and 14: a capture that a worker drops may wait for another thread that calls the pool. That
+/// thread's task is not handed to the very worker that waits, although it used that worker last.
+#[test]
+fn law10_a_drop_on_a_worker_may_wait_for_a_thread_that_calls_the_pool() {
+    timed_each([0, 4], |queue| {
+        let pool = Arc::new(pool(3, queue));
+        let (jobs, job) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        let helper = thread::spawn(move || job.iter().for_each(|job| job()));
+        // The helper's task has the first worker.
+        let (gate, other) = (Gate::new(), Gate::new());
+        let (its, task, (tell, told)) = (Arc::clone(&pool), gate.task(), mpsc::channel());
+        let serve = move || tell.send(must_await(its.awaitable(), task)).unwrap();
+        jobs.send(Box::new(serve)).unwrap();
+        let mut handle = arrives("the handle", &told);
+        gate.wait_entered(1);
+        // A future waits in the line of a full group. Its capture asks the helper to call the pool.
+        let group = pool.limited_group(1);
+        must_serve_in(&group, other.task());
+        other.wait_entered(1);
+        let (its, (tell, called)) = (Arc::clone(&pool), mpsc::channel());
+        let capture = dropping(move || {
+            let (answer, answered) = mpsc::channel();
+            let call = move || {
+                answer
+                    .send(its.do_with_deadline(|| 7, Duration::MAX).ok())
+                    .unwrap()
+            };
+            jobs.send(Box::new(call)).unwrap();
+            tell.send(answered.recv()).unwrap();
+        });
+        let in_line = pending(group.awaitable().serve_async(capture), Waker::noop());
+        // The first worker drops that future in a waker, and its capture after that.
+        let waker = DropsWhenWoken(Mutex::new(Some(Box::new(in_line))));
+        assert!(poll(&mut handle, &Waker::from(Arc::new(waker))).is_pending());
+        gate.open();
+        assert_eq!(arrives("the call's value", &called), Ok(Some(7)));
+        helper.join().unwrap();
+        other.open();
     });
 }

@@ -5,7 +5,7 @@ use super::worker::{Next, Worker};
 use super::Core;
 use crate::parts::gate::Permit;
 use crate::parts::slot::Claim;
-use crate::sync::Arc;
+use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::job::{Task, TaskEnd};
 use crate::work::owed::Owed;
 use std::io;
@@ -61,8 +61,14 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
 
     // ---- debts ------------------------------------------------------------------------
 
-    /// Passes a free permit on to the first submission that waits for it. `of` names the gate.
-    fn pass(core: &Arc<Core<Self>>, of: u64, owed: &mut Owed);
+    /// Passes a free permit on to the first submission that waits for it. `of` names the gate. If the thread
+    /// only tries, and another one holds the lock that is needed, does nothing and returns the error.
+    fn pass(
+        core: &Arc<Core<Self>>,
+        of: u64,
+        patience: Patience,
+        owed: &mut Owed,
+    ) -> Result<(), IsHeld>;
 
     /// Called after the last permit of a closed pool was given back.
     fn all_is_over(core: &Arc<Core<Self>>);

@@ -50,8 +50,8 @@ impl<H> Core<H> {
             return None;
         }
         // A worker that calls user code may do so for long, or wait in it for another worker. So no worker
-        // of this pool gives it a task (law 14): not even that worker itself, within that code, nor another
-        // thread for a scope that a worker has opened.
+        // of this pool gives it a task (law 14), not even that worker itself, within that code. Nor does
+        // another thread, if a worker waits for the task.
         let even_calling = || !submission.is_on_worker(&self.env);
         let claim = self.slots[slot].claim_last_used(last, even_parked, even_calling);
         // After a failed claim, the stored generation becomes zero. The next calls then load the

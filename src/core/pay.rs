@@ -4,7 +4,7 @@ use super::host::Host;
 use super::Core;
 use crate::parts::gate::Freed;
 use crate::parts::in_flight::Seen;
-use crate::sync::Arc;
+use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::owed::{Debts, Due, Owed};
 use crate::work::user_code;
 
@@ -16,11 +16,17 @@ impl<H: Host> Core<H> {
     #[inline]
     pub(crate) fn pay(self: &Arc<Self>, owed: &mut Owed) {
         if !owed.is_empty() {
-            self.pay_others(owed);
-            let calls = owed.take_calls();
-            if !calls.is_empty() {
-                user_code::call(&self.env, calls);
-            }
+            self.pay_by_steps(owed, &|| ());
+        }
+    }
+
+    /// Pays all that a thread owes, as [`pay`](Self::pay) does. Calls `between` after the wakers and
+    /// before other user code.
+    pub(super) fn pay_by_steps(self: &Arc<Self>, owed: &mut Owed, between: &dyn Fn()) {
+        self.pay_others(owed);
+        let calls = owed.take_calls();
+        if !calls.is_empty() {
+            user_code::call(&self.env, calls, between);
         }
     }
 
@@ -35,22 +41,44 @@ impl<H: Host> Core<H> {
     /// Pays what a thread owes to other threads. User code is left in `owed`.
     #[cold]
     pub(crate) fn pay_others(self: &Arc<Self>, owed: &mut Owed) {
-        // A process that did not build the pool has no workers, and pays no debts.
+        let paid = self.pay_others_by(Patience::Waits, owed);
+        debug_assert!(paid.is_ok(), "it has waited for the locks");
+    }
+
+    /// Pays what a thread owes to other threads. A thread that others rely on only tries: if another one
+    /// holds a lock that is needed, perhaps because it has been stopped, the rest is left in `owed`.
+    #[cold]
+    pub(super) fn pay_others_by(
+        self: &Arc<Self>,
+        patience: Patience,
+        owed: &mut Owed,
+    ) -> Result<(), IsHeld> {
+        // A process that did not build the pool has no workers, and owes nothing to them.
         let pays = self.env.is_own_process();
         while let Some(due) = owed.next() {
-            if !pays {
-                continue;
-            }
             match due {
+                Due::Leave(leaving) => {
+                    if let Err(leaving) = leaving.finish(patience) {
+                        owed.put_back(Due::Leave(leaving));
+                        return Err(IsHeld);
+                    }
+                }
+                _ if !pays => {}
                 Due::DeadCells => {
                     let mut freed = Freed::default();
                     self.queue.pass_dead(&mut freed);
                     owed.give_freed(&self.gate, &mut freed);
                 }
-                Due::Pass(of) => H::pass(self, of, owed),
+                Due::Pass(of) => {
+                    if let Err(is_held) = H::pass(self, of, patience, owed) {
+                        owed.put_back(Due::Pass(of));
+                        return Err(is_held);
+                    }
+                }
                 Due::Look => self.look(Seen::is_any_searching, owed),
                 Due::Over => H::all_is_over(self),
             }
         }
+        Ok(())
     }
 }

@@ -32,7 +32,7 @@ use crate::parts::gate::{Freed, Permit};
 use crate::parts::in_flight::{AWAKE, NOTIFIED};
 use crate::parts::queue::Popped;
 use crate::parts::slot::{Order, Slot, State};
-use crate::sync::{now, Arc};
+use crate::sync::{now, Arc, Patience};
 use crate::work::context::Ctx;
 use crate::work::job::{Task, TaskEnd};
 use crate::work::owed::Owed;
@@ -206,42 +206,47 @@ impl<H: Host> Worker<'_, H> {
 
     #[cold]
     fn pay_slowly(&self, state: State) -> State {
-        // Debts to other threads come first, because user code may take long.
+        // Debts to other threads come first, because user code may take long. Other threads rely on this
+        // worker meanwhile, so it waits for no lock.
         let mut owed = self.ctx.take_owed();
-        self.core.pay_others(&mut owed);
-        if !owed.has_calls() {
+        let paid = self.core.pay_others_by(Patience::Tries, &mut owed);
+        if paid.is_ok() && !owed.has_calls() {
             self.core.pay(&mut owed);
             return state;
         }
-        if state != State::Busy {
-            self.begin_calling(state, &mut owed);
-            // The worker may have been relied on until now.
-            self.core.pay_others(&mut owed);
+        if state == State::Busy {
+            self.ctx.call_back(|| self.core.pay(&mut owed));
+            return State::Busy;
         }
-        self.ctx.call_back(|| self.core.pay(&mut owed));
-        match state {
-            State::Busy => State::Busy,
-            _ if self.it.end_calling() => State::Searching,
+        let wakes = paid.is_ok() && owed.has_wakers();
+        self.step_aside(state, wakes, &mut owed);
+        // The worker may have been relied on until now. From here on it may wait for locks.
+        self.core.pay_others(&mut owed);
+        let between = || self.it.stop_calling();
+        self.ctx
+            .call_back(|| self.core.pay_by_steps(&mut owed, &between));
+        match self.it.come_back() {
+            true => State::Searching,
             // A task was handed to the worker.
-            _ => State::Idle,
+            false => State::Idle,
         }
     }
 
-    /// Makes this worker `Calling`, unless a task was handed to it. From then on no thread relies on
-    /// it. `state` is that of a worker without a task. If it is `Idle`, the worker may have got an order
-    /// since.
-    fn begin_calling(&self, state: State, owed: &mut Owed) {
+    /// Makes this worker `Calling` if it only calls wakers, and otherwise `Searching`, unless a task was
+    /// handed to it. From then on no thread relies on it. `state` is that of a worker without a task. If
+    /// it is `Idle`, the worker may have got an order since.
+    fn step_aside(&self, state: State, wakes: bool, owed: &mut Owed) {
         if self.ctx.is_counted.replace(false) {
             self.core.in_flight.sub(AWAKE);
             owed.look();
         }
         let mut backoff = Backoff::default();
         let before = loop {
-            match self.it.begin_calling() {
+            match self.it.step_aside(wakes) {
                 Some(before) => break before,
                 // Another thread is about to write the order, and may be stopped before that.
                 None => {
-                    self.core.pay_others(owed);
+                    self.pay_if_free(owed);
                     backoff.wait();
                 }
             }
@@ -252,10 +257,20 @@ impl<H: Host> Worker<'_, H> {
                 self.core.in_flight.sub(NOTIFIED);
                 owed.look();
             }
-            // The worker searches after the calls, and asks then whether it has to end.
-            State::Retiring => H::ends_later(self),
+            // The worker searches afterwards, and asks then whether it has to end.
+            State::Retiring => {
+                self.pay_if_free(owed);
+                H::ends_later(self);
+            }
             _ => {}
         }
+    }
+
+    /// Pays what is owed to other threads, up to the first debt that needs a lock that another one holds.
+    /// That thread may have been stopped, and others may rely on this worker.
+    fn pay_if_free(&self, owed: &mut Owed) {
+        // What is left stays in `owed`.
+        let _ = self.core.pay_others_by(Patience::Tries, owed);
     }
 
     // ---- the queue ------------------------------------------------------------------

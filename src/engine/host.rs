@@ -5,9 +5,8 @@ use crate::core::submission::Location;
 use crate::core::worker::{Next, Worker};
 use crate::engine::shared::{Core, Shared};
 use crate::parts::gate::Permit;
-use crate::parts::line::POOL;
 use crate::parts::slot::Claim;
-use crate::sync::{fork, Arc};
+use crate::sync::{fork, Arc, IsHeld, Patience};
 use crate::work::job::{Task, TaskEnd};
 use crate::work::owed::Owed;
 
@@ -53,11 +52,8 @@ impl Host for Shared {
         }
     }
 
-    fn pass(core: &Arc<Core>, of: u64, owed: &mut Owed) {
-        match of {
-            POOL => core.pass(owed),
-            group => core.pass_in_group(group, owed),
-        }
+    fn pass(core: &Arc<Core>, of: u64, patience: Patience, owed: &mut Owed) -> Result<(), IsHeld> {
+        core.pass(of, patience, owed)
     }
 
     fn all_is_over(core: &Arc<Core>) {

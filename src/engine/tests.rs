@@ -13,6 +13,7 @@ use crate::parts::cut::cut;
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::NOTIFIED;
 use crate::parts::slot::State;
+use crate::pool::Pool;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{lock, now, Arc, Mutex};
 use crate::task;
@@ -316,46 +317,66 @@ fn a_claimed_worker_that_leaves_the_count_has_the_queue_looked_at() {
     end(core);
 }
 
-/// Law 20: the same if the worker is claimed between the end of its task and its calls to wakers.
+/// Laws 5 and 20: a worker that needs a lock holds up no task of others while another thread has that lock
+/// and is stopped. In most rounds that worker is claimed, too, and its claimer is stopped.
 #[test]
-fn a_worker_that_is_claimed_before_it_calls_has_the_queue_looked_at() {
-    let builder = Builder::new().max_workers(2).min_workers(2);
-    let pool = builder.queue_capacity(4).build().expect("a pool");
+fn a_worker_that_waits_for_a_lock_has_the_queue_looked_at() {
+    for of_line in [true, false] {
+        let builder = Builder::new().max_workers(2).min_workers(2);
+        let pool = builder.queue_capacity(4).build().expect("a pool");
+        for round in 0..cut(500) {
+            a_task_runs_beside_a_lock(&pool, of_line, round % 2 == 0);
+        }
+        end(pool.core());
+    }
+}
+
+fn a_task_runs_beside_a_lock(pool: &Pool, of_line: bool, claims: bool) {
     let core = pool.core();
-    for _ in 0..cut(500) {
-        let group = pool.limited_group(1);
-        let ((open, gate), (tell, told)) = (mpsc::channel::<()>(), mpsc::channel());
-        let first = move || {
-            tell.send(task::slot()).expect("a test");
-            gate.recv().unwrap_or_default()
-        };
-        group.serve(first).expect("space");
-        let slot = told.recv().expect("it runs").expect("on a worker");
-        let mut in_line = pin!(group.awaitable().serve_async(|| ()));
-        let mut context = Context::from_waker(Waker::noop());
+    let group = pool.limited_group(1);
+    let ((open, gate), (tell, told)) = (mpsc::channel::<()>(), mpsc::channel());
+    let first = move || {
+        tell.send(task::slot()).expect("a test");
+        gate.recv().unwrap_or_default()
+    };
+    group.serve(first).expect("space");
+    let slot = told.recv().expect("it runs").expect("on a worker");
+    let its = &core.slots[slot];
+    let mut in_line = pin!(group.awaitable().serve_async(|| ()));
+    let mut context = Context::from_waker(Waker::noop());
+    if of_line {
         assert!(in_line.as_mut().poll(&mut context).is_pending());
-        // At its task's end the worker has a permit to pass. It waits for this lock before it can do that
-        // and call the waker. It is idle meanwhile, and still in the count.
-        let passing = core.host.line.hold();
-        open.send(()).expect("it waits");
-        let mut claim = None;
-        until(|| {
-            claim = core.slots[slot].claim_last_used(0, true, || false);
-            claim.is_some()
-        });
-        // This thread has claimed the worker, and is stopped. A task is queued.
-        let (tell, told) = mpsc::channel();
-        assert!(serves(core, move || tell.send(()).expect("a test")));
-        drop(passing);
-        let ran = told.recv_timeout(Duration::from_secs(10));
+    }
+    // At its task's end the worker passes a permit in line, or takes the last task out of a group for which
+    // a thread waits.
+    assert!(of_line || group.wait_timeout(Duration::from_nanos(1)).is_err());
+    let locks = (
+        of_line.then(|| core.host.line.hold()),
+        (!of_line).then(|| group.members().hold()),
+    );
+    open.send(()).expect("it waits");
+    let mut claim = None;
+    until(|| {
+        claim = claims
+            .then(|| its.claim_last_used(0, true, || false))
+            .flatten();
+        claim.is_some() || its.load().state() == State::Searching
+    });
+    let (tell, told) = mpsc::channel();
+    assert!(serves(core, move || tell.send(()).expect("a test")));
+    let ran = told.recv_timeout(Duration::from_secs(10));
+    if let Some(claim) = claim {
         core.in_flight.add(NOTIFIED);
         // SAFETY: this thread holds the slot by this claim.
-        unsafe { core.slots[slot].send_searching(claim.expect("claimed")) };
-        assert_eq!(ran, Ok(()), "the other worker is idle");
-        until(|| in_line.as_mut().poll(&mut context).is_ready());
-        until(|| core.stats().idle == 2);
+        unsafe { its.send_searching(claim) };
     }
-    end(core);
+    drop(locks);
+    assert_eq!(ran, Ok(()), "the other worker is idle");
+    if of_line {
+        until(|| in_line.as_mut().poll(&mut context).is_ready());
+    }
+    group.wait();
+    until(|| core.stats().idle == 2);
 }
 
 /// Law 14: a worker that calls a waker gets no task for which a worker of the pool waits. That may be the

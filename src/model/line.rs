@@ -3,7 +3,7 @@
 use crate::parts::completion::WakeUp;
 use crate::parts::line::{Lines, Waits, POOL};
 use crate::parts::{gate, line};
-use crate::sync::{thread, Arc, AtomicBool, Ordering};
+use crate::sync::{thread, Arc, AtomicBool, Ordering, Patience};
 use std::task::Waker;
 
 /// A gate alone.
@@ -165,13 +165,15 @@ impl Line {
     }
 
     fn pass(&self) {
-        if let Some((passed, pool)) = self.lines.pass(POOL, &self.pool) {
+        let passed = self.lines.pass(POOL, &self.pool, Patience::Waits);
+        if let Some((passed, pool)) = passed.expect("it has waited") {
             self.grant(passed, pool);
         }
     }
 
     fn pass_in_group(&self) {
-        let Some((mut passed, permit)) = self.lines.pass(GROUP, &self.pool) else {
+        let passed = self.lines.pass(GROUP, &self.pool, Patience::Waits);
+        let Some((mut passed, permit)) = passed.expect("it has waited") else {
             return;
         };
         passed.task.of_group = Some(permit);

@@ -2,7 +2,7 @@
 
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::Permit;
-use crate::parts::members::{Ended, Owner, Pending};
+use crate::parts::members::{Ended, Leaving, Owner, Pending};
 use std::time::Duration;
 
 /// The members of a group. A clone is the same group.
@@ -81,7 +81,10 @@ impl Member {
             let gate = self.pending.members().gate();
             let _ = gate.expect("it has permits").give(permit);
         }
-        self.pending.exit();
+        self.pending
+            .exit()
+            .into_iter()
+            .for_each(Leaving::finish_now);
     }
 
     /// Counts the task as completed.
@@ -103,6 +106,8 @@ impl Member {
         if let Some(permit) = self.permit {
             permit.leave_with_task();
         }
-        assert_eq!(self.pending.end(outcome), None, "nothing is in line");
+        let gone = self.pending.end(outcome);
+        assert_eq!(gone.line, None, "nothing is in line");
+        gone.leaving.into_iter().for_each(Leaving::finish_now);
     }
 }

@@ -181,7 +181,7 @@ impl Slot {
     /// task waits. Waits while another thread is about to write an order.
     pub fn begin_calling(&self) -> bool {
         loop {
-            match self.slot.begin_calling() {
+            match self.slot.step_aside(true) {
                 Some(State::Offered | State::Busy) => return false,
                 Some(_) => return true,
                 None => thread::yield_now(),
@@ -192,7 +192,7 @@ impl Slot {
     /// Notes that the worker has called user code. Returns `true` if it is to look at the queue, and
     /// `false` if it has a task, or another thread holds the slot.
     pub fn end_calling(&self) -> bool {
-        self.slot.end_calling()
+        self.slot.come_back()
     }
 
     /// Leaves a slot whose task this thread has taken back. Sends the worker to the queue if it calls

@@ -21,7 +21,7 @@
 use super::backoff::IN_MODELS;
 use super::gate::{Gate, Permit};
 use crate::parts::completion::WakeUp;
-use crate::sync::{lock, AtomicU64, Guard, Mutex, Ordering};
+use crate::sync::{lock, lock_by, AtomicU64, Guard, IsHeld, Mutex, Ordering, Patience};
 use crossbeam_utils::CachePadded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -170,6 +170,17 @@ impl<T: Waits, A> Lists<T, A> {
         Some((line, task))
     }
 
+    /// Takes a permit for the first entry of a line, and takes that entry out.
+    fn pass(&mut self, line: u64, pool: &Gate) -> Option<(Passed<T>, Permit)> {
+        let ticket = self.first(line)?;
+        let permit = match &self.owners[&ticket].place {
+            Place::InLine { task, .. } => gate_of(line, task, pool).take_in_line()?,
+            _ => unreachable!("its entry is in line"),
+        };
+        let (_, task) = self.take_out(ticket, pool).expect("it is in line");
+        Some((Passed { ticket, task }, permit))
+    }
+
     /// Takes an owner's answer, if there is one. The owner has left then.
     fn take_answer(&mut self, ticket: u64) -> Option<A> {
         if !matches!(self.owner(ticket).place, Place::Answered(_)) {
@@ -273,17 +284,18 @@ impl<T: Waits, A> Lines<T, A> {
     }
 
     /// Takes a permit for the first entry of a line, and takes that entry out. Returns `None` if the
-    /// line is empty or no permit is free.
-    pub(crate) fn pass(&self, line: u64, pool: &Gate) -> Option<(Passed<T>, Permit)> {
-        let mut lists = self.lock();
-        let ticket = lists.first(line)?;
-        let permit = match &lists.owners[&ticket].place {
-            Place::InLine { task, .. } => gate_of(line, task, pool).take_in_line()?,
-            _ => unreachable!("its entry is in line"),
-        };
-        let (_, task) = lists.take_out(ticket, pool).expect("it is in line");
-        self.count(-1);
-        Some((Passed { ticket, task }, permit))
+    /// line is empty or no permit is free. If another thread holds the lock and this one only tries,
+    /// returns the error.
+    pub(crate) fn pass(
+        &self,
+        line: u64,
+        pool: &Gate,
+        patience: Patience,
+    ) -> Result<Option<(Passed<T>, Permit)>, IsHeld> {
+        let mut lists = lock_by(&self.lists, patience)?;
+        let passed = lists.pass(line, pool);
+        self.count(-i64::from(passed.is_some()));
+        Ok(passed)
     }
 
     /// Takes some entries of a group out, or of all lines (`None`): so few that the lock is held for a

@@ -33,9 +33,14 @@ fn fetch(line: &Line<'_>, ticket: u64) -> Option<u32> {
     line.fetch(ticket, &mut None)
 }
 
+fn first_of<'a>(line: &Line<'a>, of: u64, pool: &Gate) -> Option<(Passed<Numbered<'a>>, Permit)> {
+    let passed = line.pass(of, pool, Patience::Waits);
+    passed.expect("it has waited")
+}
+
 /// Passes a permit, and answers the entry with its number. Returns the permit.
 fn pass(line: &Line<'_>, of: u64, pool: &Gate) -> Option<Permit> {
-    let (passed, permit) = line.pass(of, pool)?;
+    let (passed, permit) = first_of(line, of, pool)?;
     assert!(line.answer(passed.ticket, passed.task.0).is_none());
     Some(permit)
 }
@@ -46,7 +51,7 @@ fn one_permit_goes_to_one_entry_in_the_order_in_which_they_came() {
     let line = Line::new();
     let tickets = [10, 11, 12].map(|number| join(&line, POOL, &gate, Numbered(number, None)));
     assert_eq!(line.waiting(), 3);
-    assert!(line.pass(POOL, &gate).is_none(), "no permit is free");
+    assert!(first_of(&line, POOL, &gate).is_none(), "no permit is free");
     for (n, ticket) in tickets.into_iter().enumerate() {
         let seen = gate.give(taken.pop().expect("one is taken"));
         assert!(seen.is_waited_for());
@@ -72,7 +77,7 @@ fn an_entry_that_leaves_is_passed_over() {
         _ => panic!("it has no answer"),
     }
     let _ = gate.give(taken.pop().expect("one is taken"));
-    let (passed, permit) = line.pass(POOL, &gate).expect("a permit");
+    let (passed, permit) = first_of(&line, POOL, &gate).expect("a permit");
     assert_eq!(passed.ticket, tickets[1]);
     assert!(matches!(line.remove(tickets[1], &gate), Left::Taken));
     assert!(line.answer(passed.ticket, 20).is_none());
@@ -94,7 +99,7 @@ fn a_future_gets_its_answer_and_its_waker_comes_back() {
     let mut waker = Some(WakeUp::Task(Waker::noop().clone()));
     assert!(line.fetch(ticket, &mut waker).is_none() && waker.is_none());
     let _ = gate.give(taken.pop().expect("one is taken"));
-    let (passed, permit) = line.pass(POOL, &gate).expect("a permit");
+    let (passed, permit) = first_of(&line, POOL, &gate).expect("a permit");
     assert!(line.answer(passed.ticket, passed.task.0).is_some());
     assert_eq!(fetch(&line, ticket), Some(7));
     let _ = gate.give(permit);
@@ -138,7 +143,7 @@ fn a_groups_line_is_its_own() {
     let second = join(&line, 5, &pool, Numbered(2, Some((5, &group))));
     assert!(!pool.flags().is_waited_for() && group.flags().is_waited_for());
     let _ = group.give(of_group.pop().expect("one is taken"));
-    let (passed, permit) = line.pass(5, &pool).expect("a permit of the group");
+    let (passed, permit) = first_of(&line, 5, &pool).expect("a permit of the group");
     assert_eq!(passed.ticket, first);
     of_group.push(permit);
     assert!(line.move_on(&pool, passed, || false).is_ok());

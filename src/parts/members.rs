@@ -32,7 +32,8 @@ use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::{Flags, Gate, Permit};
 use crate::sync::{
-    self, fork, lock, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, PlainU64,
+    self, fork, lock, lock_by, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, Patience,
+    PlainU64,
 };
 use crossbeam_utils::CachePadded;
 use std::ops::Deref;
@@ -118,6 +119,26 @@ pub(crate) struct Owner(Arc<Members>);
 #[must_use]
 pub(crate) struct Pending(NonNull<Members>);
 
+/// The last step of a task that must leave its group under the lock, because a thread waits for the last
+/// task inside. The task is inside until [`Leaving::finish`].
+#[derive(Debug)]
+#[must_use = "the task is inside until `finish`"]
+pub(crate) struct Leaving {
+    group: Pending,
+    /// What is to be added to `left`.
+    step: u64,
+}
+
+/// What the end of a task that has left its group leads to.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Gone {
+    /// The group's number, if a submission waits for the task's permit: the calling thread must pass that
+    /// permit in that line.
+    pub(crate) line: Option<u64>,
+    pub(crate) leaving: Option<Leaving>,
+}
+
 // SAFETY: a `Pending` is a reference to `Members`, which is `Sync`. The last task inside may free
 // the group, which is `Send`.
 unsafe impl Send for Pending {}
@@ -202,14 +223,13 @@ impl Pending {
     }
 
     /// Counts an accepted task that has ended and has no handle, and takes it out. After that, a wait
-    /// for the group may end. Returns what [`has_ended`](Self::has_ended) returns.
+    /// for the group may end.
     #[inline]
-    #[must_use]
-    pub(crate) fn end(self, outcome: Ended) -> Option<u64> {
+    pub(crate) fn end(self, outcome: Ended) -> Gone {
         self.count(outcome);
         let line = self.give_permit();
-        self.exit();
-        line
+        let leaving = self.exit();
+        Gone { line, leaving }
     }
 
     /// Gives the permit of an accepted task back to the group, if the group has a limit. Returns the
@@ -246,20 +266,20 @@ impl Pending {
     /// Takes out a task that has ended. Called once the task's handle has the outcome. After that,
     /// a wait for the group may end.
     #[inline]
-    pub(crate) fn has_left(self) {
-        self.leave_by(LEFT - ENDED);
+    pub(crate) fn has_left(self) -> Option<Leaving> {
+        self.leave_by(LEFT - ENDED)
     }
 
     /// Takes out a task that was not accepted. Does not give a permit back: a submission that was
     /// refused has done so.
     #[inline]
-    pub(crate) fn exit(self) {
-        self.leave_by(LEFT);
+    pub(crate) fn exit(self) -> Option<Leaving> {
+        self.leave_by(LEFT)
     }
 
-    /// Takes the task out by adding `step` to `left`.
+    /// Takes the task out by adding `step` to `left`. If it must leave under the lock, returns that step.
     #[inline]
-    fn leave_by(self, step: u64) {
+    fn leave_by(self, step: u64) -> Option<Leaving> {
         let group = self.0.as_ptr();
         // SAFETY: the group lives until the step below, and may be freed right after it. A
         // reference to the whole group would still have to be valid then. References to atomic
@@ -276,29 +296,36 @@ impl Pending {
         // ORDERING: J1: releases the work of this task to a waiter. Also acquires the work of tasks
         // that ended before, so that the waiter sees their work, too.
         let left = (counts.left).fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
-        if left.is_err() {
-            self.leave_locked(step);
-        }
+        left.is_err().then_some(Leaving { group: self, step })
     }
+}
 
+impl Leaving {
     /// Takes the task out under the lock. If it is the last one inside, clears the flag and adds one
     /// to `zeros`. Without the lock, a new task could enter and a waiter could begin its wait
     /// between the two steps. The addition would then end the wait, although the new task has been
     /// inside since the wait began.
-    #[inline(never)]
-    fn leave_locked(self, step: u64) {
-        let members = self.0.as_ptr().cast_const();
+    ///
+    /// Returns itself as the error if another thread holds the lock and this one only tries. Does
+    /// nothing in a forked child: a thread that does not exist there may hold the lock, and nobody waits.
+    pub(crate) fn finish(self, patience: Patience) -> Result<(), Self> {
+        if self.group.members().generation != fork::generation() {
+            return Ok(());
+        }
+        let members = self.group.0.as_ptr().cast_const();
         // SAFETY: the pointer comes from an `Arc` (`Pending::of`), and the group lives while the task is
         // inside. The reference made here keeps the group alive until the lock is free again.
         let members = unsafe {
             Arc::increment_strong_count(members);
             Arc::from_raw(members)
         };
-        let mut rare = lock(&members.rare);
+        let Ok(mut rare) = lock_by(&members.rare, patience) else {
+            return Err(self);
+        };
         let mut is_last = false;
         let next = |seen: u64| {
             is_last = inside(members.entered(), seen) == 1;
-            let next = seen.wrapping_add(step);
+            let next = seen.wrapping_add(self.step);
             Some(if is_last { next & !WATCHED } else { next })
         };
         // ORDERING: J1: as in `leave_by`.
@@ -312,6 +339,13 @@ impl Pending {
             // `members` keeps the group alive, so nothing is freed under the lock.
             rare.kept = None;
         }
+        Ok(())
+    }
+
+    /// Takes the task out under the lock, and waits for that.
+    pub(crate) fn finish_now(self) {
+        let finished = self.finish(Patience::Waits);
+        debug_assert!(finished.is_ok(), "it has waited");
     }
 }
 

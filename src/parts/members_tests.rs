@@ -8,14 +8,31 @@ fn waits(members: &Members) -> bool {
     members.wait(&Deadline::from_now(SOON), true)
 }
 
+impl Members {
+    /// Holds the lock, as if a thread had been stopped in `wait`.
+    pub(crate) fn hold(&self) -> impl Sized + '_ {
+        lock(&self.rare)
+    }
+}
+
+fn leave(leaving: Option<Leaving>) {
+    leaving.into_iter().for_each(Leaving::finish_now);
+}
+
+fn end(task: Pending, outcome: Ended) {
+    let gone = task.end(outcome);
+    assert_eq!(gone.line, None, "nothing waits");
+    leave(gone.leaving);
+}
+
 #[test]
 fn a_wait_ends_once_nothing_is_pending() {
     let members = Owner::new(None, 0);
     assert!(waits(&members), "nothing was ever pending");
     let (first, second) = (members.enter(), members.enter());
-    assert_eq!(first.end(Ended::Completed), None);
+    end(first, Ended::Completed);
     assert_eq!((members.pending(), waits(&members)), (1, false));
-    second.exit();
+    leave(second.exit());
     assert_eq!((members.pending(), waits(&members)), (0, true));
     assert_eq!(members.ended(Ended::Completed), 1, "one was refused");
 }
@@ -40,7 +57,7 @@ fn a_wait_ends_although_the_next_task_enters_at_once() {
             drop(rare);
             assert!(waiter.join().unwrap());
         });
-        task.exit();
+        leave(task.exit());
     }
 }
 
@@ -52,7 +69,7 @@ fn each_way_to_end_has_its_count() {
         .enumerate()
     {
         for _ in 0..=times {
-            assert_eq!(members.enter().end(outcome), None);
+            end(members.enter(), outcome);
         }
         assert_eq!(members.ended(outcome), times as u64 + 1);
     }
@@ -79,7 +96,7 @@ fn a_limit_holds_beside_many_threads() {
                     accepted += 1;
                     assert!(running.fetch_add(1, Ordering::SeqCst) < LIMIT as u64);
                     running.fetch_sub(1, Ordering::SeqCst);
-                    assert_eq!(task.end(Ended::Completed), None, "nothing waits");
+                    end(task, Ended::Completed);
                 }
             });
         }
@@ -100,12 +117,12 @@ fn a_group_lives_until_its_last_task_has_ended() {
     let (first, last) = (members.enter(), members.enter());
     let clone = members.clone();
     drop(members);
-    assert_eq!(clone.enter().end(Ended::Completed), None);
+    end(clone.enter(), Ended::Completed);
     drop(clone);
-    assert_eq!(first.end(Ended::Completed), None);
+    end(first, Ended::Completed);
     assert_eq!(last.members().ended(Ended::Completed), 2);
     assert!(weak.upgrade().is_some(), "a task is pending");
-    assert_eq!(last.end(Ended::Discarded), None);
+    end(last, Ended::Discarded);
     assert!(weak.upgrade().is_none(), "the last task frees the group");
 }
 
@@ -117,7 +134,7 @@ fn a_group_is_freed_whether_its_owner_or_its_task_goes_last() {
         let tasks = [members.enter(), members.enter()];
         thread::scope(|s| {
             for task in tasks {
-                s.spawn(|| task.end(Ended::Completed));
+                s.spawn(|| end(task, Ended::Completed));
             }
             s.spawn(|| drop(members));
         });

@@ -116,12 +116,51 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
     )
 }
 
+/// Another thread has held a lock for longer than a few steps take. It may have been stopped.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct IsHeld;
+
+/// What a thread does if another one holds a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It sleeps until the lock is free.
+    Waits,
+    /// It tries for a moment, because others rely on it.
+    Tries,
+}
+
+/// How often a thread tries.
+const TRIES: u32 = if cfg!(lazypool_shuttle) { 1 } else { 64 };
+
+/// Locks a mutex that is held for a few steps at a time.
+pub(crate) fn lock_by<T>(
+    mutex: &Mutex<T>,
+    patience: Patience,
+) -> std::result::Result<Guard<'_, T>, IsHeld> {
+    // A model of loom has no thread that stops for good.
+    if patience == Patience::Waits || cfg!(lazypool_loom) {
+        return Ok(lock(mutex));
+    }
+    for _ in 0..TRIES {
+        if let Some(guard) = attempt(mutex) {
+            return Ok(guard);
+        }
+        super::spin_loop();
+    }
+    Err(IsHeld)
+}
+
 /// Locks a mutex. Returns `None` if another thread holds it. In models this waits for the lock
 /// instead. No thread of a model stops for good, so the lock becomes free.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
-    #[cfg(any(lazypool_loom, lazypool_shuttle))]
-    return Some(lock(mutex));
-    #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
+    match cfg!(any(lazypool_loom, lazypool_shuttle)) {
+        true => Some(lock(mutex)),
+        false => attempt(mutex),
+    }
+}
+
+fn attempt<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(Guard::new(guard)),
         Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(Guard::new(poisoned.into_inner())),

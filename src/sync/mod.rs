@@ -23,7 +23,9 @@ pub(crate) mod thread;
 
 pub(crate) use clock::{from_std, to_std, Instant};
 pub(crate) use imp::*;
-pub(crate) use lock::{assert_unlocked, catch_unwind, lock, try_lock, wait, Guard};
+pub(crate) use lock::{
+    assert_unlocked, catch_unwind, lock, lock_by, try_lock, wait, Guard, IsHeld, Patience,
+};
 
 /// The atomic integer of `std`, also in models.
 #[cfg(target_has_atomic = "64")]

@@ -7,7 +7,7 @@
 
 use crate::error::TaskError;
 use crate::parts::completion::Answered;
-use crate::parts::members::{Ended, Pending};
+use crate::parts::members::{Ended, Gone, Leaving, Pending};
 use crate::work::context::Ctx;
 use crate::work::observe::Moment;
 use crate::work::options::{Options, StoredOptions, TaskTimes};
@@ -88,8 +88,8 @@ impl Release {
                 owed.calls().finish(remains);
             }
         }
-        if let Some(pending) = self.group {
-            pending.has_left();
+        if let Some(leaving) = self.group.and_then(Pending::has_left) {
+            owed.leave(leaving);
         }
         if let Some(captured) = self.captured {
             owed.calls().drop_captured(captured);
@@ -164,11 +164,10 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
                 pass_in(ctx, pending.has_ended(outcome));
             }
         });
-        // The task leaves its group only after its waiter has the outcome, because this step may
-        // wait for another thread that holds the group's lock.
+        // The task leaves its group only after its waiter has the outcome.
         match pending {
-            Some(pending) if J::OFFERED => pending.has_left(),
-            Some(pending) => pass_in(ctx, pending.end(outcome)),
+            Some(pending) if J::OFFERED => leave(ctx, pending.has_left()),
+            Some(pending) => note_gone(ctx, pending.end(outcome)),
             None => {}
         }
     }
@@ -273,6 +272,22 @@ fn pass_in(ctx: &Ctx<'_>, group: Option<u64>) {
     if group.is_some() {
         ctx.owe(|owed| owed.pass_in(group));
     }
+}
+
+/// Notes the last step of a task's leave from its group, if there is one. It may wait for another thread
+/// that holds the group's lock.
+#[inline]
+fn leave(ctx: &Ctx<'_>, leaving: Option<Leaving>) {
+    if let Some(leaving) = leaving {
+        ctx.owe(|owed| owed.leave(leaving));
+    }
+}
+
+/// Notes what the end of a group's task leads to.
+#[inline]
+pub(crate) fn note_gone(ctx: &Ctx<'_>, gone: Gone) {
+    pass_in(ctx, gone.line);
+    leave(ctx, gone.leaving);
 }
 
 type Bytes = MaybeUninit<[u64; INLINE / 8]>;

@@ -9,6 +9,8 @@
 
 use crate::parts::completion::Remains;
 use crate::parts::gate::{Freed, Gate, Given, Permit};
+use crate::parts::line::POOL;
+use crate::parts::members::{Gone, Leaving};
 use crate::work::job::Captured;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -31,7 +33,9 @@ pub(crate) struct Owed {
     /// How many permits of the pool this thread has given back while submissions were in line.
     space: u64,
     /// The groups to which this thread has given a permit back while submissions were in line.
-    lines: Vec<u64>,
+    lines: Few<u64>,
+    /// Tasks that must leave their groups under the groups' locks.
+    leaving: Few<Leaving>,
     calls: Calls,
 }
 
@@ -42,6 +46,8 @@ pub(crate) type Debts = Option<Owed>;
 pub(crate) enum Due {
     /// Pass dead cells of the queue.
     DeadCells,
+    /// Take a task out of its group.
+    Leave(Leaving),
     /// Pass a permit of the pool, or of the group with this number, to the first submission in line.
     Pass(u64),
     /// Tell idle workers of the closed pool to end.
@@ -84,6 +90,32 @@ impl Owed {
         }
     }
 
+    /// Notes that a task must leave its group.
+    #[cold]
+    pub(crate) fn leave(&mut self, leaving: Leaving) {
+        self.any = true;
+        self.leaving.push(leaving);
+    }
+
+    /// Notes what the end of a group's task leads to.
+    pub(crate) fn note_gone(&mut self, gone: Gone) {
+        self.pass_in(gone.line);
+        if let Some(leaving) = gone.leaving {
+            self.leave(leaving);
+        }
+    }
+
+    /// Notes again what was [`next`](Self::next), because another thread holds the lock that it needs.
+    pub(crate) fn put_back(&mut self, due: Due) {
+        self.any = true;
+        match due {
+            Due::Leave(leaving) => self.leaving.push(leaving),
+            Due::Pass(POOL) => self.space += 1,
+            Due::Pass(group) => self.lines.push(group),
+            Due::DeadCells | Due::Look | Due::Over => unreachable!("it needs no such lock"),
+        }
+    }
+
     /// Notes that a worker must look at the queue.
     #[inline]
     pub(crate) fn look(&mut self) {
@@ -121,7 +153,8 @@ impl Owed {
     /// Returns `true` if anything is owed to other threads.
     #[cfg(debug_assertions)]
     pub(crate) fn is_owed_to_others(&self) -> bool {
-        self.has_dead || self.look || self.is_over || self.space > 0 || !self.lines.is_empty()
+        let flags = self.has_dead || self.look || self.is_over || self.space > 0;
+        flags || !self.lines.is_empty() || !self.leaving.is_empty()
     }
 
     #[inline]
@@ -129,21 +162,29 @@ impl Owed {
         !self.calls.is_empty()
     }
 
-    /// Takes the next thing that is owed to other threads. Looks at the queue come after all passes,
-    /// because those may queue tasks.
+    #[inline]
+    pub(crate) fn has_wakers(&self) -> bool {
+        self.calls.waker.is_some()
+    }
+
+    /// Takes the next thing that is owed to other threads. What may wait for a lock comes after what waits
+    /// for nothing.
     pub(crate) fn next(&mut self) -> Option<Due> {
         if std::mem::take(&mut self.has_dead) {
             return Some(Due::DeadCells);
+        }
+        if std::mem::take(&mut self.look) {
+            return Some(Due::Look);
+        }
+        if let Some(leaving) = self.leaving.pop() {
+            return Some(Due::Leave(leaving));
         }
         if let Some(group) = self.lines.pop() {
             return Some(Due::Pass(group));
         }
         if self.space > 0 {
             self.space -= 1;
-            return Some(Due::Pass(crate::parts::line::POOL));
-        }
-        if std::mem::take(&mut self.look) {
-            return Some(Due::Look);
+            return Some(Due::Pass(POOL));
         }
         std::mem::take(&mut self.is_over).then_some(Due::Over)
     }
@@ -161,6 +202,39 @@ impl Owed {
 impl Drop for Owed {
     fn drop(&mut self) {
         assert!(!self.any || std::thread::panicking(), "unpaid: {self:?}");
+    }
+}
+
+/// A list that keeps a single element without an allocation (law 12).
+#[derive(Debug)]
+struct Few<T> {
+    first: Option<T>,
+    rest: Vec<T>,
+}
+
+impl<T> Default for Few<T> {
+    fn default() -> Self {
+        Self {
+            first: None,
+            rest: Vec::new(),
+        }
+    }
+}
+
+impl<T> Few<T> {
+    fn push(&mut self, element: T) {
+        match self.first {
+            None => self.first = Some(element),
+            Some(_) => self.rest.push(element),
+        }
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        self.rest.pop().or_else(|| self.first.take())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_none()
     }
 }
 

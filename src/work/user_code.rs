@@ -20,7 +20,8 @@
 //! | the value of a task whose waiter has left | worker | `Busy` | the task counts as running |
 //! | captures of a task whose turn came too late | worker | `Busy` | `Contents::dispose`: all debts are paid; then its waiter is told |
 //! | `on_panic`, subscribers of a panic | worker | `Busy` | as the task |
-//! | wakers; captures that were discarded; subscribers of a refused thread | any thread, at the end of its call; worker | `Calling`, or `Busy` without a task | [`call`]: all debts to others are paid |
+//! | wakers | any thread, at the end of its call; worker | `Calling`; `Searching`, if it had to wait for a lock first; or `Busy` without a task | [`call`]: all debts to others are paid |
+//! | captures that were discarded; subscribers of a refused thread | the same | `Searching`, or `Busy` without a task | the same |
 //! | the start hook | new worker | before its first order | nothing relies on it |
 //! | the stop hook | ended worker | none: the slot is free | its last look is paid |
 //! | `Waker::clone` of a poll | the polling thread | - | nothing is held |
@@ -95,11 +96,11 @@ pub(crate) fn is_calling(env: &Env) -> bool {
     with_frame(env, |frame| frame.is_some())
 }
 
-/// Calls user code: first the wakers, then the rest, oldest first. If this thread already calls user
-/// code of this pool, the outer call does it, as the module's doc says. In a child that this code has
-/// forked, calls nothing more.
+/// Calls user code: first the wakers, then `between`, then the rest, oldest first. If this thread already
+/// calls user code of this pool, the outer call does it, as the module's doc says. In a child that this
+/// code has forked, calls nothing more.
 #[cold]
-pub(crate) fn call(env: &Env, mut calls: Calls) {
+pub(crate) fn call(env: &Env, mut calls: Calls, between: &dyn Fn()) {
     let is_nested = with_frame(env, |outer| {
         let Some(outer) = outer else { return false };
         outer.calls.borrow_mut().take_from(&mut calls);
@@ -120,6 +121,9 @@ pub(crate) fn call(env: &Env, mut calls: Calls) {
     // list before it is dropped.
     abort_on_unwind(|| {
         own.wake_all(env);
+        if !env.is_forked() {
+            between();
+        }
         while !env.is_forked() && own.step(env) {}
     });
     INNERMOST.with(|it| it.set(own.outer));

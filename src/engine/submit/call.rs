@@ -70,15 +70,18 @@ impl Entrance<Shared> for Member<'_> {
         };
         let entered = core.enter(self.members, &options)?;
         let (pending, options) = entered.add_to(self.members, options);
-        core.submit(task, &options, debts)
-            .inspect_err(|_| pending.into_iter().for_each(Pending::exit))
+        core.submit(task, &options, debts).inspect_err(|_| {
+            if let Some(leaving) = pending.and_then(Pending::exit) {
+                debts.get_or_insert_default().leave(leaving);
+            }
+        })
     }
 
     fn has_taken_back(&self, owed: &mut Owed) {
         if let Some(members) = self.members {
             // SAFETY: the task is inside until this `Pending` is used up. Nothing else takes it out,
             // because the caller has the task.
-            owed.pass_in(unsafe { Pending::of(members) }.end(Ended::Discarded));
+            owed.note_gone(unsafe { Pending::of(members) }.end(Ended::Discarded));
         }
     }
 }

@@ -34,7 +34,9 @@ pub(crate) fn submit<S: StoredOptions, J: Job, L>(
         let mut pending = None;
         stored.copy_pending(&mut pending);
         if let Some(pending) = pending {
-            pending.exit();
+            if let Some(leaving) = pending.exit() {
+                debts.get_or_insert_default().leave(leaving);
+            }
         }
         (job, why.into_refusal())
     });

@@ -16,7 +16,7 @@ use crate::parts::deadline::Deadline;
 use crate::parts::gate::{Flags, Permit};
 use crate::parts::line::{Left, Passed, Waits, POOL};
 use crate::parts::members::{Members, Pending};
-use crate::sync::{thread, Arc};
+use crate::sync::{thread, Arc, IsHeld, Patience};
 use crate::work::job::Task;
 use crate::work::owed::{Debts, Owed};
 
@@ -32,19 +32,32 @@ pub(crate) struct LeftLine {
 impl Core {
     // ---- passing ----------------------------------------------------------------------
 
-    /// Passes a permit of the pool to the first submission in line, if one is free.
-    pub(crate) fn pass(self: &Arc<Self>, owed: &mut Owed) {
-        if let Some((passed, permit)) = self.host.line.pass(POOL, &self.gate) {
-            self.place_passed(passed, permit, self.gate.flags(), owed);
+    /// Passes a permit to the first submission in a line, if one is free. Does nothing and returns the error
+    /// if another thread holds the lines' lock and this one only tries.
+    pub(crate) fn pass(
+        self: &Arc<Self>,
+        line: u64,
+        patience: Patience,
+        owed: &mut Owed,
+    ) -> Result<(), IsHeld> {
+        match self.host.line.pass(line, &self.gate, patience)? {
+            None => {}
+            Some((passed, permit)) if line == POOL => {
+                self.place_passed(passed, permit, self.gate.flags(), owed);
+            }
+            Some((passed, permit)) => self.has_passed_in_group(passed, permit, owed),
         }
+        Ok(())
     }
 
-    /// Passes a permit of a group to the first submission in the group's line, if one is free. That
-    /// submission then takes a permit of the pool, or waits in the pool's line.
-    pub(crate) fn pass_in_group(self: &Arc<Self>, group: u64, owed: &mut Owed) {
-        let Some((mut passed, permit)) = self.host.line.pass(group, &self.gate) else {
-            return;
-        };
+    /// Gives an entry a permit of its group. It then takes a permit of the pool, or waits in the pool's
+    /// line.
+    fn has_passed_in_group(
+        self: &Arc<Self>,
+        mut passed: Passed<WaitingTask>,
+        permit: Permit,
+        owed: &mut Owed,
+    ) {
         passed.task.of_group = Some(permit);
         match self.gate.take() {
             Ok((permit, flags)) => self.place_passed(passed, permit, flags, owed),
@@ -53,7 +66,7 @@ impl Core {
                 // The thread that takes such entries out would miss one that joins after that.
                 let is_over = || self.may_not_submit(members.as_deref()).is_some();
                 match self.host.line.move_on(&self.gate, passed, is_over) {
-                    Ok(()) => self.pass(owed),
+                    Ok(()) => owed.pass_in(Some(POOL)),
                     Err(passed) => self.refuse_passed(passed, owed),
                 }
             }
@@ -162,7 +175,9 @@ impl Core {
             // out of the group. Otherwise the group's waiters would have to wait for the next poll.
             // SAFETY: the task is inside the group until `exit`. The task's own `Pending` comes back
             // with the task. `Serving::take_apart` does not use it up.
-            unsafe { Pending::of(members) }.exit();
+            if let Some(leaving) = unsafe { Pending::of(members) }.exit() {
+                owed.leave(leaving);
+            }
         }
         self.answer(ticket, Err((task, why)), owed);
     }
@@ -219,10 +234,8 @@ impl Core {
             .join(line, &self.gate, wanted, thread, is_over)
         {
             Ok(ticket) => {
-                match line {
-                    POOL => self.pass(owed),
-                    group => self.pass_in_group(group, owed),
-                }
+                let passed = self.pass(line, Patience::Waits, owed);
+                debug_assert!(passed.is_ok(), "it has waited");
                 Ok(ticket)
             }
             Err(wanted) => {

@@ -105,7 +105,9 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
                 if let Some(members) = members {
                     // SAFETY: the task is inside the group until `exit`. Its own `Pending` is not
                     // used up.
-                    unsafe { Pending::of(members) }.exit();
+                    if let Some(leaving) = unsafe { Pending::of(members) }.exit() {
+                        debts.get_or_insert_default().leave(leaving);
+                    }
                 }
                 let closure = self.take_apart(task);
                 Some(Err(Refused::new(closure, why.into_refusal())))
@@ -151,7 +153,9 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Drop for Serving<F, R
         };
         if let (Some(members), false) = (&self.members, was_refused) {
             // SAFETY: the task is inside the group until `exit`. Its own `Pending` is not used up.
-            unsafe { Pending::of(members) }.exit();
+            if let Some(leaving) = unsafe { Pending::of(members) }.exit() {
+                owed.leave(leaving);
+            }
         }
         drop(side);
         // The closure may have captured another future that waits. So it is dropped with nothing else

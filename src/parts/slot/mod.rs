@@ -278,7 +278,7 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Takes an offered task back if the worker has not started it. The caller then holds the slot,
-    /// and sends the worker to look at the queue, or leaves it `Calling`.
+    /// and sends the worker to look at the queue, or leaves it to its calls.
     #[must_use]
     pub(crate) fn revoke(&self, generation: u64) -> Option<(T, Permit)> {
         self.update(|word| {
@@ -315,40 +315,52 @@ impl<T, R> Slot<T, R> {
         self.leave_idle(State::Searching, Word::is_idle).is_some()
     }
 
-    /// Notes that the calling worker is about to call user code. Makes it `Calling`, unless a task was
-    /// handed to it. Returns its state before, or `None` if another thread is about to write its order.
+    /// Notes that the calling worker is about to do what may take long: to call user code, or to wait for
+    /// a lock. Makes it `Calling` if `wakes` is set, because it only calls wakers, and otherwise
+    /// `Searching`, unless a task was handed to it. Returns its state before, or `None` if another thread
+    /// is about to write its order.
     #[must_use]
-    pub(crate) fn begin_calling(&self) -> Option<State> {
+    pub(crate) fn step_aside(&self, wakes: bool) -> Option<State> {
         let next = |word: Word| match word.state() {
-            State::Idle | State::Searching | State::Retiring => {
+            State::Idle | State::Searching | State::Retiring if wakes => {
                 Some(word.to(State::Calling).with(CALLS))
             }
+            State::Idle | State::Searching | State::Retiring => Some(word.to(State::Searching)),
             State::Offered | State::Busy => Some(word.with(CALLS)),
             _ => None,
         };
         self.update(next).map(Word::state)
     }
 
-    /// Notes that the calling worker has called user code. Returns `true` if it is `Searching` now,
-    /// and `false` if a task was, or is about to be, handed to it.
-    #[must_use]
-    pub(crate) fn end_calling(&self) -> bool {
-        let next = |word: Word| match word.state() {
-            State::Calling => word.to(State::Searching),
-            _ => word,
-        };
-        let before = self.update(|word| Some(next(word).without(CALLS)));
-        before.is_some_and(|word| word.state() == State::Calling)
+    /// Notes that the calling worker has called its wakers, and is about to call other user code. If it is
+    /// `Calling`, makes it `Searching`. From then on no task is handed to it.
+    pub(crate) fn stop_calling(&self) {
+        self.update(|word| {
+            let is_calling = word.state() == State::Calling;
+            is_calling.then(|| word.to(State::Searching).without(CALLS))
+        });
     }
 
-    /// Leaves a slot whose task was taken back, if its worker still calls user code. Returns `false`
-    /// if the worker is to get an order instead.
+    /// Notes that the calling worker has done what may take long. Returns `true` if it is `Searching` now,
+    /// and `false` if a task was, or is about to be, handed to it.
+    #[must_use]
+    pub(crate) fn come_back(&self) -> bool {
+        let before = self.update(|word| match word.state() {
+            State::Calling => Some(word.to(State::Searching).without(CALLS)),
+            _ => word.calls().then(|| word.without(CALLS)),
+        });
+        // Without the flag no task was handed over: the worker was `Searching` already.
+        before.is_none_or(|word| word.state() == State::Calling)
+    }
+
+    /// Leaves a slot whose task was taken back, if its worker still calls user code. No other task is
+    /// handed to it then. Returns `false` if the worker is to get an order instead.
     ///
     /// # Safety
     /// The caller holds the slot, because it has taken its task back.
     pub(crate) unsafe fn leave_calling(&self) -> bool {
-        self.update(|word| word.calls().then(|| word.to(State::Calling)))
-            .is_some()
+        let to = |word: Word| word.to(State::Searching).without(CALLS);
+        self.update(|word| word.calls().then(|| to(word))).is_some()
     }
 
     fn leave_idle(&self, to: State, may: impl Fn(Word) -> bool) -> Option<Claim> {

@@ -194,13 +194,13 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     assert_eq!(slot.load().state(), State::Free);
 }
 
-/// A worker that calls user code takes a task only from the thread that used it last. If that thread
-/// takes its task back, the worker still calls user code.
+/// A worker that calls wakers takes a task only from the thread that used it last, and none once it calls
+/// other user code, or that thread has taken its task back.
 #[test]
 fn a_worker_that_calls_user_code_is_left_alone() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    assert_eq!(slot.begin_calling(), Some(Idle));
+    assert_eq!(slot.step_aside(true), Some(Idle));
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.claim_listed().is_none() && slot.claim_benched().is_none());
     assert!(slot.retire(false).is_none() && !slot.claim_self() && !slot.may_park());
@@ -211,34 +211,39 @@ fn a_worker_that_calls_user_code_is_left_alone() {
     let generation = hand_over(&slot, claim, "a", true);
     assert_eq!(revoke(&slot, generation), Some("a"));
     assert!(own!(slot.leave_calling()));
-    assert!(slot.end_calling());
-    assert_eq!(slot.load().state(), Searching);
+    let takes_none = || slot.claim_last_used(0, true, || true).is_none();
+    assert!(takes_none() && slot.come_back() && takes_none());
+    assert_eq!(slot.step_aside(false), Some(Searching));
+    assert!(takes_none() && slot.come_back());
+    assert_eq!(slot.step_aside(true), Some(Searching));
+    slot.stop_calling();
+    assert!(takes_none() && slot.come_back());
     // A task that was handed over during the calls is there after them.
-    assert_eq!(slot.begin_calling(), Some(Searching));
+    assert_eq!(slot.step_aside(true), Some(Searching));
     let claim = slot
         .claim_last_used(0, true, || true)
         .expect("it takes a task");
     let generation = hand_over(&slot, claim, "b", true);
-    assert!(!slot.end_calling());
+    assert!(!slot.come_back());
     assert_eq!(run(&slot), ("b", generation));
     own!(slot.publish_idle(&ready, 0));
     // A task that was handed over before the calls may be taken back during them, and after them.
     for ends_first in [false, true] {
         let claim = slot.claim_last_used(0, true, || true).expect("idle");
         assert_eq!(
-            slot.begin_calling(),
+            slot.step_aside(true),
             None,
             "its order is about to be written"
         );
         let generation = hand_over(&slot, claim, "c", true);
-        assert_eq!(slot.begin_calling(), Some(Offered));
-        assert!(!ends_first || !slot.end_calling());
+        assert_eq!(slot.step_aside(true), Some(Offered));
+        assert!(!ends_first || !slot.come_back());
         assert_eq!(revoke(&slot, generation), Some("c"));
         assert_eq!(own!(slot.leave_calling()), !ends_first);
         if ends_first {
             own!(slot.send_searching(Claim::AWAKE));
         } else {
-            assert!(slot.end_calling());
+            assert!(slot.come_back());
         }
         own!(slot.publish_idle(&ready, 0));
     }

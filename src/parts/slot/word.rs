@@ -12,14 +12,15 @@ pub(crate) enum State {
     Offered = 2,
     /// A task is in the mailbox and can no longer be taken back, or the worker runs a task.
     Busy = 3,
-    /// The worker has no task, and looks at the queue or was told to.
+    /// The worker has no task, and looks at the queue or was told to. Or it does something first that
+    /// may take long: it waits for a lock, or drops values of users.
     Searching = 4,
     /// The worker waits for an order.
     Idle = 5,
     /// The worker has been told to end, or has found that it must.
     Retiring = 6,
-    /// The worker has no task, and calls user code, which may take long. It takes a task that is
-    /// handed to it, and does nothing else that another thread asks for.
+    /// The worker has no task, and calls wakers. It takes a task that is handed to it, and does nothing
+    /// else that another thread asks for.
     Calling = 7,
 }
 
@@ -31,7 +32,7 @@ impl State {
     pub(super) const fn next(self) -> &'static [Self] {
         match self {
             Free => &[Held],
-            Held => &[Free, Offered, Busy, Searching, Calling],
+            Held => &[Free, Offered, Busy, Searching],
             Offered => &[Busy, Held],
             Busy => &[Idle, Searching],
             Idle => &[Held, Searching, Retiring, Calling],
@@ -94,7 +95,7 @@ impl Word {
     }
 
     /// Returns `true` if the worker takes a task from the thread that used it last: it is idle and
-    /// not on the bench, or calls user code. A parked worker counts only if `even_parked`.
+    /// not on the bench, or calls wakers. A parked worker counts only if `even_parked`.
     pub(super) const fn is_ready(self, even_parked: bool) -> bool {
         let seen = self.0 & (STATE | LISTED | if even_parked { 0 } else { PARKED });
         seen == Idle as u64 | LISTED || self.0 & STATE == Calling as u64
