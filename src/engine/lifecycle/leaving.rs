@@ -108,9 +108,12 @@ impl Worker<'_, Shared> {
         true
     }
 
-    /// Leaves the number of workers that end, because this worker has user code to call first.
+    /// Leaves the number of workers that end, because this worker has user code to call first. If there
+    /// are too many workers, an idle one ends instead (law 4).
     pub(crate) fn is_not_retiring_now(&self) {
-        lock(&self.core.host.registry).retiring -= 1;
+        let mut registry = lock(&self.core.host.registry);
+        registry.retiring -= 1;
+        self.core.retire_surplus(&mut registry);
     }
 
     // ---- hooks ----------------------------------------------------------------------

@@ -47,19 +47,23 @@ impl Core {
         registry.withheld = slots.split_off(free);
         slots.into_iter().for_each(|slot| self.free.push(slot));
         self.tell_surplus(&registry);
-        // Surplus workers that are idle are told to end. Those that are in their start hook without a
-        // task are taken as surplus first, as in `is_self_surplus`.
-        let new = self.new_without_task(&registry);
-        for slot in 0..registry.workers.len() {
-            if self.is_surplus(&registry, registry.retiring + new) {
-                self.retire(&mut registry, slot, false);
-            }
-        }
+        self.retire_surplus(&mut registry);
         drop(registry);
         // A thread may be started for queued tasks; also for those of submissions that found no free
         // slot meanwhile.
         owed.look();
         self.pay(&mut owed);
+    }
+
+    /// Tells surplus workers that are idle to end. Those that are in their start hook without a task are
+    /// taken as surplus first, as in `is_self_surplus`.
+    pub(crate) fn retire_surplus(&self, registry: &mut Registry) {
+        let new = self.new_without_task(registry);
+        for slot in 0..registry.workers.len() {
+            if self.is_surplus(registry, registry.retiring + new) {
+                self.retire(registry, slot, false);
+            }
+        }
     }
 
     /// Sets or clears the flag that makes workers check whether they are surplus.

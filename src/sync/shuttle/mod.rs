@@ -5,7 +5,7 @@ pub(crate) use memory::Published;
 use memory::{Accesses, Alive};
 use std::cell::{RefCell, UnsafeCell as UnsafeStdCell};
 pub(crate) use std::panic::catch_unwind;
-use std::sync::LockResult;
+use std::sync::{LockResult, TryLockError, TryLockResult};
 pub(crate) use std::sync::{atomic::Ordering, Arc};
 use std::time::Duration;
 
@@ -135,6 +135,16 @@ impl<T> Mutex<T> {
         self.alive.check();
         let held = (!world::peeks()).then(|| self.held.lock());
         Ok(self.locked(held))
+    }
+
+    #[track_caller]
+    pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+        self.alive.check();
+        match self.held.try_lock() {
+            Ok(held) => Ok(self.locked(Some(Ok(held)))),
+            Err(TryLockError::Poisoned(held)) => Ok(self.locked(Some(Err(held)))),
+            Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
+        }
     }
 
     fn locked<'a>(&'a self, held: Option<LockResult<Held<'a>>>) -> MutexGuard<'a, T> {
