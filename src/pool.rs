@@ -57,18 +57,18 @@ use std::time::Duration;
 /// A task is discarded if a [`shutdown`](Pool::shutdown), its [group](Group::cancel) or its
 /// [handle](crate::Handle::cancel) takes it out of the pool before it starts. Such a call first
 /// takes out all tasks that it discards: it counts them, gives callers their closures back, and
-/// tells handles and groups. Then it drops what the closures captured, on its own thread.
+/// tells handles and groups. Then it drops what the closures captured, on its own thread. A worker
+/// does so that comes to a task of a cancelled group, or whose waker drops a future.
 ///
-/// Code in such a drop may use the pool. It never waits for a discarded task, because all of them
-/// have ended. [`shutdown`](Pool::shutdown) and the drop of the same pool return at once. If the
-/// code discards more tasks, the outer call drops their values later, so the stack does not grow.
-/// **In such a drop, do not wait for a running task that itself waits for the drop of another such
-/// value**: this thread drops that value only after this drop.
+/// Code in such a drop may use the pool. It never waits for a discarded task, because all of them have
+/// ended. [`shutdown`](Pool::shutdown) and the drop of the same pool return at once. Tasks that the code
+/// discards are dropped later by the outer call, so the stack does not grow. **In such a drop, do not
+/// wait for a running task that itself waits for the drop of another such value**: that comes after this
+/// drop. On a worker, do not wait for a task submitted before the drop began: it may come next there.
 ///
 /// # After `fork`
 ///
-/// In a child process made by `fork`, use nothing of the parent's pool: see
-/// [`Forked`](crate::Refusal::Forked).
+/// In a child made by `fork`, use nothing of the parent's pool: see [`Forked`](crate::Refusal::Forked).
 pub struct Pool {
     core: Arc<Core>,
     on_drop: (Shutdown, Duration),

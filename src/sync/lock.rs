@@ -130,8 +130,12 @@ pub(crate) enum Patience {
     Tries,
 }
 
-/// How often a thread tries.
-const TRIES: u32 = if cfg!(lazypool_shuttle) { 1 } else { 64 };
+/// How often a thread tries. In unit tests so often that another thread can step in.
+const TRIES: u32 = match (cfg!(lazypool_shuttle), cfg!(test) && !cfg!(miri)) {
+    (true, _) => 1,
+    (_, true) => 10_000,
+    _ => 64,
+};
 
 /// Locks a mutex that is held for a few steps at a time.
 pub(crate) fn lock_by<T>(

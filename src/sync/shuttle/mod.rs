@@ -5,8 +5,8 @@ pub(crate) use memory::Published;
 use memory::{Accesses, Alive};
 use std::cell::{RefCell, UnsafeCell as UnsafeStdCell};
 pub(crate) use std::panic::catch_unwind;
-use std::sync::{LockResult, TryLockError, TryLockResult};
 pub(crate) use std::sync::{atomic::Ordering, Arc};
+use std::sync::{LockResult, TryLockError, TryLockResult};
 use std::time::Duration;
 
 mod atomic;
