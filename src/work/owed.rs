@@ -233,6 +233,7 @@ impl<T> Few<T> {
         self.rest.pop().or_else(|| self.first.take())
     }
 
+    #[cfg(debug_assertions)]
     fn is_empty(&self) -> bool {
         self.first.is_none()
     }
