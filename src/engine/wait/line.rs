@@ -175,9 +175,10 @@ impl Core {
             // out of the group. Otherwise the group's waiters would have to wait for the next poll.
             // SAFETY: the task is inside the group until `exit`. The task's own `Pending` comes back
             // with the task. `Serving::take_apart` does not use it up.
-            if let Some(leaving) = unsafe { Pending::of(members) }.exit() {
-                owed.leave(leaving);
-            }
+            let leaving = unsafe { Pending::of(members) }.exit();
+            // Now, if the lock is free: who fetches the answer then finds that nothing is pending.
+            let later = leaving.and_then(|leaving| leaving.finish(Patience::Tries).err());
+            later.into_iter().for_each(|leaving| owed.leave(leaving));
         }
         self.answer(ticket, Err((task, why)), owed);
     }
