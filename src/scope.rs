@@ -158,7 +158,9 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
         }
         end(TaskEnd::ran(panicked));
         // This, or its last step later, may end the scope's wait. So the scope may be gone afterwards.
-        note_gone(ctx, pending.end(Ended::Completed));
+        let gone = pending.end(Ended::Completed);
+        debug_assert!(gone.line.is_none(), "a scope has no limit");
+        note_gone(ctx, gone);
     }
 
     /// Drops the closure of a task whose deadline has passed. No shutdown discards a scope's task.

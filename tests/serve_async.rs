@@ -70,8 +70,6 @@ fn law22_it_waits_for_space_whatever_the_policy() {
     });
 }
 
-/// On a worker of the same pool, the future is refused if it would have to wait, and accepted if
-/// there is space. On a worker of another pool it waits.
 /// A submission that a shutdown refuses is refused as closed, also on a worker, where one without space
 /// would be refused as `OnWorker`.
 #[test]
@@ -97,6 +95,8 @@ fn law10_law22_a_closed_pool_refuses_on_a_worker_as_anywhere() {
     });
 }
 
+/// On a worker of the same pool, the future is refused if it would have to wait, and accepted if
+/// there is space. On a worker of another pool it waits.
 #[test]
 fn law22_on_a_worker_of_the_same_pool_it_does_not_wait() {
     timed(|| {

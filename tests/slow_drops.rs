@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::{mpsc, Arc, Mutex};
-use std::task::{Wake, Waker};
+use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -205,15 +205,6 @@ fn law10_a_drop_waits_for_tasks_that_are_queued_behind_a_late_one() {
     });
 }
 
-/// Drops what it holds when it is woken.
-struct DropsWhenWoken(Mutex<Option<Box<dyn Send>>>);
-
-impl Wake for DropsWhenWoken {
-    fn wake(self: Arc<Self>) {
-        drop(self.0.lock().unwrap().take());
-    }
-}
-
 /// Laws 10 and 14: a capture that a worker drops may wait for another thread that calls the pool. That
 /// thread's task is not handed to the very worker that waits, although it used that worker last.
 #[test]
@@ -246,8 +237,9 @@ fn law10_a_drop_on_a_worker_may_wait_for_a_thread_that_calls_the_pool() {
         });
         let in_line = pending(group.awaitable().serve_async(capture), Waker::noop());
         // The first worker drops that future in a waker, and its capture after that.
-        let waker = DropsWhenWoken(Mutex::new(Some(Box::new(in_line))));
-        assert!(poll(&mut handle, &Waker::from(Arc::new(waker))).is_pending());
+        let in_line = Mutex::new(Some(in_line));
+        let waker = calling(move || drop(in_line.lock().unwrap().take()));
+        assert!(poll(&mut handle, &waker).is_pending());
         gate.open();
         assert_eq!(arrives("the call's value", &called), Ok(Some(7)));
         helper.join().unwrap();

@@ -142,8 +142,8 @@ fn revoke_against_end_of_start_hook() {
 fn calling_against_claim() {
     check_idle(None, |slot| {
         let submitter = beside(slot, |slot| give(slot, slot.claim_last_used(), 7));
-        let calls_without_task = slot.begin_calling();
-        let searches = slot.end_calling();
+        let calls_without_task = slot.step_aside();
+        let searches = slot.come_back();
         let handed = submitter.join().unwrap();
         assert!(calls_without_task || !searches, "it had a task");
         assert!(handed || searches, "there was none");
@@ -165,7 +165,7 @@ fn calling_against_claim() {
 fn end_of_calling_against_claim_and_revoke() {
     for takes_back in [false, true] {
         check_idle(None, move |slot| {
-            assert!(slot.begin_calling());
+            assert!(slot.step_aside());
             let caller = beside(slot, move |slot| {
                 let held = slot.claim_last_used()?;
                 let generation = slot.hand_over(held, 7, takes_back);
@@ -173,7 +173,7 @@ fn end_of_calling_against_claim_and_revoke() {
                 let sent = back.is_some() && slot.leave_revoked();
                 Some((back, sent))
             });
-            let searches = slot.end_calling();
+            let searches = slot.come_back();
             let told = if searches { None } else { Some(slot.wait()) };
             match caller.join().unwrap() {
                 // The worker had ended its call.
@@ -199,8 +199,8 @@ fn end_of_calling_against_claim_and_revoke() {
 fn calling_against_retire() {
     check_idle(None, |slot| {
         let closer = beside(slot, |slot| slot.retire(false));
-        assert!(slot.begin_calling());
-        assert!(slot.end_calling(), "none hands a task over");
+        assert!(slot.step_aside());
+        assert!(slot.come_back(), "none hands a task over");
         closer.join().unwrap();
         goes_idle(slot);
     });

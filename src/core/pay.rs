@@ -59,7 +59,7 @@ impl<H: Host> Core<H> {
             match due {
                 Due::Leave(leaving) => {
                     if let Err(leaving) = leaving.finish(patience) {
-                        owed.put_back(Due::Leave(leaving));
+                        owed.leave(Some(leaving));
                         return Err(IsHeld);
                     }
                 }
@@ -71,7 +71,7 @@ impl<H: Host> Core<H> {
                 }
                 Due::Pass(of) => {
                     if let Err(is_held) = H::pass(self, of, patience, owed) {
-                        owed.put_back(Due::Pass(of));
+                        owed.pass_in(Some(of));
                         return Err(is_held);
                     }
                 }

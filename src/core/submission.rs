@@ -33,6 +33,17 @@ pub(crate) enum NotAccepted {
     NotPlaced(Refusal),
 }
 
+impl NotAccepted {
+    /// Returns the reason if the submission is refused whether it may wait or not. `None`: it needs a
+    /// permit.
+    pub(crate) fn into_refusal(self) -> Option<Refusal> {
+        match self {
+            Self::NotPlaced(why) => Some(why),
+            Self::NoPermit(flags) => flags.is_closed().then_some(Refusal::Closed),
+        }
+    }
+}
+
 /// The reason why a task came back.
 #[derive(Debug)]
 pub(crate) enum SubmitError {

@@ -17,9 +17,9 @@
 //! worker that watches the queue looks at it once more after it has left the count. So does a worker
 //! that has found a task: other threads may have relied on it.
 //!
-//! A worker that is about to call user code becomes `Calling`, or stays `Busy`. In both states it is
-//! not counted, and no thread tells it to look at the queue or to end. A thread whose last worker it is may
-//! hand a task to a `Calling` one.
+//! A worker that is about to call user code, or to wait for a lock that a debt needs, steps aside: it
+//! becomes `Calling` or `Searching`, or stays `Busy`. It is not counted then, and no thread tells it to look
+//! at the queue or to end. A thread whose last worker it is may hand a task to a `Calling` one.
 //!
 //! If workers may have to end, a worker does not go idle after a task. It searches, and asks the host
 //! whether it has to end. So does a worker that is about to sleep.
@@ -207,7 +207,7 @@ impl<H: Host> Worker<'_, H> {
     #[cold]
     fn pay_slowly(&self, state: State) -> State {
         // Debts to other threads come first, because user code may take long. Other threads rely on this
-        // worker meanwhile, so it waits for no lock.
+        // worker meanwhile, so it does not wait for the locks that debts need.
         let mut owed = self.ctx.take_owed();
         let paid = self.core.pay_others_by(Patience::Tries, &mut owed);
         if paid.is_ok() && !owed.has_calls() {
@@ -395,7 +395,7 @@ impl<H: Host> Worker<'_, H> {
                     // before it gives the order. So another worker must look at the queue now (A2).
                     let mut owed = self.ctx.take_owed();
                     owed.look();
-                    self.core.pay_others(&mut owed);
+                    self.pay_if_free(&mut owed);
                     self.ctx.owe(|rest| *rest = owed);
                 }
             }

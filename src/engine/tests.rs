@@ -318,7 +318,7 @@ fn a_claimed_worker_that_leaves_the_count_has_the_queue_looked_at() {
 }
 
 /// Laws 5 and 20: a worker that needs a lock holds up no task of others while another thread has that lock
-/// and is stopped. In most rounds that worker is claimed, too, and its claimer is stopped.
+/// and is stopped. In some rounds that worker is claimed, too, and its claimer is stopped.
 #[test]
 fn a_worker_that_waits_for_a_lock_has_the_queue_looked_at() {
     for of_line in [true, false] {

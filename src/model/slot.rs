@@ -179,7 +179,7 @@ impl Slot {
 
     /// Notes that the worker is about to call user code. Returns `false` if it has a task: then the
     /// task waits. Waits while another thread is about to write an order.
-    pub fn begin_calling(&self) -> bool {
+    pub fn step_aside(&self) -> bool {
         loop {
             match self.slot.step_aside(true) {
                 Some(State::Offered | State::Busy) => return false,
@@ -191,7 +191,7 @@ impl Slot {
 
     /// Notes that the worker has called user code. Returns `true` if it is to look at the queue, and
     /// `false` if it has a task, or another thread holds the slot.
-    pub fn end_calling(&self) -> bool {
+    pub fn come_back(&self) -> bool {
         self.slot.come_back()
     }
 

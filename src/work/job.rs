@@ -88,9 +88,7 @@ impl Release {
                 owed.calls().finish(remains);
             }
         }
-        if let Some(leaving) = self.group.and_then(Pending::has_left) {
-            owed.leave(leaving);
-        }
+        owed.leave(self.group.and_then(Pending::has_left));
         if let Some(captured) = self.captured {
             owed.calls().drop_captured(captured);
         }
@@ -278,7 +276,7 @@ fn pass_in(ctx: &Ctx<'_>, group: Option<u64>) {
 /// that holds the group's lock.
 #[inline]
 fn leave(ctx: &Ctx<'_>, leaving: Option<Leaving>) {
-    if let Some(leaving) = leaving {
+    if leaving.is_some() {
         ctx.owe(|owed| owed.leave(leaving));
     }
 }

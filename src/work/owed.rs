@@ -42,6 +42,13 @@ pub(crate) struct Owed {
 /// The debts of a submission. Most submissions have none, and make no [`Owed`].
 pub(crate) type Debts = Option<Owed>;
 
+/// Notes the last step of a task's leave from its group, if there is one, among a submission's debts.
+pub(crate) fn leave(debts: &mut Debts, leaving: Option<Leaving>) {
+    if leaving.is_some() {
+        debts.get_or_insert_default().leave(leaving);
+    }
+}
+
 /// The next thing that is owed to other threads.
 pub(crate) enum Due {
     /// Pass dead cells of the queue.
@@ -81,7 +88,7 @@ impl Owed {
         self.is_over |= given.is_over();
     }
 
-    /// Notes that a permit of a group was given back while submissions wait for it.
+    /// Notes that a permit was given back while submissions wait for it in this line, if there is one.
     #[inline]
     pub(crate) fn pass_in(&mut self, group: Option<u64>) {
         if let Some(group) = group {
@@ -90,30 +97,19 @@ impl Owed {
         }
     }
 
-    /// Notes that a task must leave its group.
-    #[cold]
-    pub(crate) fn leave(&mut self, leaving: Leaving) {
-        self.any = true;
-        self.leaving.push(leaving);
+    /// Notes the last step of a task's leave from its group, if there is one.
+    #[inline]
+    pub(crate) fn leave(&mut self, leaving: Option<Leaving>) {
+        if let Some(leaving) = leaving {
+            self.any = true;
+            self.leaving.push(leaving);
+        }
     }
 
     /// Notes what the end of a group's task leads to.
     pub(crate) fn note_gone(&mut self, gone: Gone) {
         self.pass_in(gone.line);
-        if let Some(leaving) = gone.leaving {
-            self.leave(leaving);
-        }
-    }
-
-    /// Notes again what was [`next`](Self::next), because another thread holds the lock that it needs.
-    pub(crate) fn put_back(&mut self, due: Due) {
-        self.any = true;
-        match due {
-            Due::Leave(leaving) => self.leaving.push(leaving),
-            Due::Pass(POOL) => self.space += 1,
-            Due::Pass(group) => self.lines.push(group),
-            Due::DeadCells | Due::Look | Due::Over => unreachable!("it needs no such lock"),
-        }
+        self.leave(gone.leaving);
     }
 
     /// Notes that a worker must look at the queue.
@@ -164,7 +160,7 @@ impl Owed {
 
     #[inline]
     pub(crate) fn has_wakers(&self) -> bool {
-        self.calls.waker.is_some()
+        !self.calls.wakers.is_empty()
     }
 
     /// Takes the next thing that is owed to other threads. What may wait for a lock comes after what waits
@@ -205,18 +201,18 @@ impl Drop for Owed {
     }
 }
 
-/// A list that keeps a single element without an allocation (law 12).
+/// A queue that keeps a single element without an allocation (law 12).
 #[derive(Debug)]
 struct Few<T> {
     first: Option<T>,
-    rest: Vec<T>,
+    rest: VecDeque<T>,
 }
 
 impl<T> Default for Few<T> {
     fn default() -> Self {
         Self {
             first: None,
-            rest: Vec::new(),
+            rest: VecDeque::new(),
         }
     }
 }
@@ -225,15 +221,15 @@ impl<T> Few<T> {
     fn push(&mut self, element: T) {
         match self.first {
             None => self.first = Some(element),
-            Some(_) => self.rest.push(element),
+            Some(_) => self.rest.push_back(element),
         }
     }
 
     fn pop(&mut self) -> Option<T> {
-        self.rest.pop().or_else(|| self.first.take())
+        let next = self.rest.pop_front();
+        std::mem::replace(&mut self.first, next)
     }
 
-    #[cfg(debug_assertions)]
     fn is_empty(&self) -> bool {
         self.first.is_none()
     }
@@ -242,15 +238,9 @@ impl<T> Few<T> {
 /// User code to call: wakers, drops of values, and subscribers.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
-    /// The latest waker. So a single one is kept without an allocation (law 12).
-    waker: Option<Waker>,
-    /// The wakers before it.
-    wakers: VecDeque<Waker>,
-    /// The oldest value to drop. So a single one is kept without an allocation, too.
-    value: Option<Value>,
-    /// The values after it: the captures of discarded closures, and the nodes of handles that are
-    /// gone.
-    values: VecDeque<Value>,
+    wakers: Few<Waker>,
+    /// Values to drop: the captures of discarded closures, and the nodes of handles that are gone.
+    values: Few<Value>,
     /// Starts of threads that the OS has refused, of which subscribers are to be told.
     refused: VecDeque<io::Error>,
 }
@@ -266,23 +256,15 @@ impl std::fmt::Debug for Value {
 
 impl Calls {
     pub(crate) fn is_empty(&self) -> bool {
-        self.waker.is_none() && self.value.is_none() && self.refused.is_empty()
+        self.wakers.is_empty() && self.values.is_empty() && self.refused.is_empty()
     }
 
     pub(crate) fn wake(&mut self, waker: Waker) {
-        let before = self.waker.replace(waker);
-        self.wakers.extend(before);
+        self.wakers.push(waker);
     }
 
     pub(crate) fn drop_captured(&mut self, captured: Captured) {
-        self.drop_later(Value(captured));
-    }
-
-    fn drop_later(&mut self, value: Value) {
-        match self.value {
-            None => self.value = Some(value),
-            Some(_) => self.values.push_back(value),
-        }
+        self.values.push(Value(captured));
     }
 
     pub(crate) fn tell_refused(&mut self, error: io::Error) {
@@ -295,17 +277,16 @@ impl Calls {
             self.wake(waker);
         }
         if let Some(node) = node {
-            self.drop_later(Value(node));
+            self.values.push(Value(node));
         }
     }
 
     pub(crate) fn next_waker(&mut self) -> Option<Waker> {
-        self.wakers.pop_front().or_else(|| self.waker.take())
+        self.wakers.pop()
     }
 
     pub(crate) fn next_value(&mut self) -> Option<Value> {
-        let next = self.values.pop_front();
-        std::mem::replace(&mut self.value, next)
+        self.values.pop()
     }
 
     pub(crate) fn next_refused(&mut self) -> Option<io::Error> {
@@ -317,7 +298,7 @@ impl Calls {
             self.wake(waker);
         }
         while let Some(value) = other.next_value() {
-            self.drop_later(value);
+            self.values.push(value);
         }
         self.refused.append(&mut other.refused);
     }

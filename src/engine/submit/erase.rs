@@ -4,11 +4,12 @@ use crate::core::submission::{Location, Submission, SubmitError};
 use crate::engine::shared::Core;
 use crate::engine::submit::request::SubmitOptions;
 use crate::error::Refusal;
+use crate::parts::members::Pending;
 use crate::sync::Arc;
 use crate::work::job::{Job, Task};
 use crate::work::observe::Moment;
 use crate::work::options::StoredOptions;
-use crate::work::owed::Debts;
+use crate::work::owed::{leave, Debts};
 
 /// The place where the task was put, or the refused job with the reason. The options that were
 /// stored with a refused job are dropped.
@@ -33,11 +34,7 @@ pub(crate) fn submit<S: StoredOptions, J: Job, L>(
         let (stored, job) = unsafe { task.into_parts::<S, J>() };
         let mut pending = None;
         stored.copy_pending(&mut pending);
-        if let Some(pending) = pending {
-            if let Some(leaving) = pending.exit() {
-                debts.get_or_insert_default().leave(leaving);
-            }
-        }
+        leave(&mut debts, pending.and_then(Pending::exit));
         (job, why.into_refusal())
     });
     core.pay_debts(debts);

@@ -144,19 +144,15 @@ impl Core {
         }
         let mut spin = BoundedSpin::new(self.parallel, false);
         loop {
-            match self.accept_slowly(task, options.submission, debts) {
+            let not_accepted = match self.accept_slowly(task, options.submission, debts) {
                 Ok(location) => return Ok(self.has_accepted(location, options, debts)),
-                Err(NotAccepted::NotPlaced(why)) => {
-                    return Err(self.refuse(options, SubmitError::Refused(why), debts));
-                }
-                Err(NotAccepted::NoPermit(flags)) if flags.is_closed() => {
-                    return Err(self.refuse(options, SubmitError::Refused(Refusal::Closed), debts));
-                }
-                Err(_) if may_wait && self.spin_for_space(&mut spin) => {}
-                Err(_) if may_wait => {
-                    return self.wait_for_space(task, options, &block_until, debts)
-                }
-                Err(_) => {
+                Err(not_accepted) => not_accepted,
+            };
+            match not_accepted.into_refusal() {
+                Some(why) => return Err(self.refuse(options, SubmitError::Refused(why), debts)),
+                None if may_wait && self.spin_for_space(&mut spin) => {}
+                None if may_wait => return self.wait_for_space(task, options, &block_until, debts),
+                None => {
                     let why = options.no_space(&self.env, policy.blocks());
                     return Err(self.refuse(options, why, debts));
                 }
@@ -176,18 +172,15 @@ impl Core {
             return Err(self.refuse(options, SubmitError::Refused(why), debts));
         }
         if !options.waits_for_group {
-            match self.accept_slowly(task, options.submission, debts) {
+            let not_accepted = match self.accept_slowly(task, options.submission, debts) {
                 Ok(location) => {
                     let location = self.has_accepted(location, options, debts);
                     return Ok(Admitted::Accepted(location));
                 }
-                Err(NotAccepted::NotPlaced(why)) => {
-                    return Err(self.refuse(options, SubmitError::Refused(why), debts));
-                }
-                Err(NotAccepted::NoPermit(flags)) if flags.is_closed() => {
-                    return Err(self.refuse(options, SubmitError::Refused(Refusal::Closed), debts));
-                }
-                Err(NotAccepted::NoPermit(_)) => {}
+                Err(not_accepted) => not_accepted,
+            };
+            if let Some(why) = not_accepted.into_refusal() {
+                return Err(self.refuse(options, SubmitError::Refused(why), debts));
             }
             if options.submission.is_on_worker(&self.env) {
                 let why = options.no_space(&self.env, true);

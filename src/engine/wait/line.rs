@@ -177,8 +177,7 @@ impl Core {
             // with the task. `Serving::take_apart` does not use it up.
             let leaving = unsafe { Pending::of(members) }.exit();
             // Now, if the lock is free: who fetches the answer then finds that nothing is pending.
-            let later = leaving.and_then(|leaving| leaving.finish(Patience::Tries).err());
-            later.into_iter().for_each(|leaving| owed.leave(leaving));
+            owed.leave(leaving.and_then(|leaving| leaving.finish(Patience::Tries).err()));
         }
         self.answer(ticket, Err((task, why)), owed);
     }

@@ -14,7 +14,7 @@ use crate::sync::{assert_unlocked, Arc};
 use crate::work::job::Task;
 use crate::work::observe::Moment;
 use crate::work::options::TaskTimes;
-use crate::work::owed::Owed;
+use crate::work::owed::{leave, Owed};
 use crate::work::panics::drop_contained;
 use std::task::{Poll, Waker};
 
@@ -105,9 +105,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
                 if let Some(members) = members {
                     // SAFETY: the task is inside the group until `exit`. Its own `Pending` is not
                     // used up.
-                    if let Some(leaving) = unsafe { Pending::of(members) }.exit() {
-                        debts.get_or_insert_default().leave(leaving);
-                    }
+                    leave(&mut debts, unsafe { Pending::of(members) }.exit());
                 }
                 let closure = self.take_apart(task);
                 Some(Err(Refused::new(closure, why.into_refusal())))
@@ -153,9 +151,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Drop for Serving<F, R
         };
         if let (Some(members), false) = (&self.members, was_refused) {
             // SAFETY: the task is inside the group until `exit`. Its own `Pending` is not used up.
-            if let Some(leaving) = unsafe { Pending::of(members) }.exit() {
-                owed.leave(leaving);
-            }
+            owed.leave(unsafe { Pending::of(members) }.exit());
         }
         drop(side);
         // The closure may have captured another future that waits. So it is dropped with nothing else
