@@ -5,7 +5,7 @@ use super::Core;
 use crate::parts::gate::Freed;
 use crate::parts::in_flight::Seen;
 use crate::sync::{Arc, IsHeld, Patience};
-use crate::work::owed::{Debts, Due, Owed};
+use crate::work::owed::{Debts, Due, Few, Owed};
 use crate::work::user_code;
 
 impl<H: Host> Core<H> {
@@ -38,31 +38,35 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Pays what a thread owes to other threads. User code is left in `owed`.
+    /// Pays what a thread owes to other threads. User code is left in `owed`. A thread that holds the lock
+    /// for one debt may have been stopped, so that debt comes after those that need other locks.
     #[cold]
     pub(crate) fn pay_others(self: &Arc<Self>, owed: &mut Owed) {
-        let paid = self.pay_others_by(Patience::Waits, owed);
-        debug_assert!(paid.is_ok(), "it has waited for the locks");
+        let mut last = Few::default();
+        while let Err(due) = self.pay_others_by(Patience::Tries, owed) {
+            last.push(due);
+        }
+        while let Some(due) = last.pop() {
+            owed.note(due);
+            let paid = self.pay_others_by(Patience::Waits, owed);
+            debug_assert!(paid.is_ok(), "it has waited for the locks");
+        }
     }
 
     /// Pays what a thread owes to other threads. A thread that others rely on only tries: if another one
-    /// holds a lock that is needed, perhaps because it has been stopped, the rest is left in `owed`.
+    /// holds a lock that is needed, perhaps because it has been stopped, returns the debt that needs it.
+    /// The rest is left in `owed`.
     #[cold]
     pub(super) fn pay_others_by(
         self: &Arc<Self>,
         patience: Patience,
         owed: &mut Owed,
-    ) -> Result<(), IsHeld> {
+    ) -> Result<(), Due> {
         // A process that did not build the pool has no workers, and owes nothing to them.
         let pays = self.env.is_own_process();
         while let Some(due) = owed.next() {
             match due {
-                Due::Leave(leaving) => {
-                    if let Err(leaving) = leaving.finish(patience) {
-                        owed.leave(Some(leaving));
-                        return Err(IsHeld);
-                    }
-                }
+                Due::Leave(leaving) => leaving.finish(patience).map_err(Due::Leave)?,
                 _ if !pays => {}
                 Due::DeadCells => {
                     let mut freed = Freed::default();
@@ -70,10 +74,7 @@ impl<H: Host> Core<H> {
                     owed.give_freed(&self.gate, &mut freed);
                 }
                 Due::Pass(of) => {
-                    if let Err(is_held) = H::pass(self, of, patience, owed) {
-                        owed.pass_in(Some(of));
-                        return Err(is_held);
-                    }
+                    H::pass(self, of, patience, owed).map_err(|IsHeld| Due::Pass(of))?;
                 }
                 Due::Look => self.look(Seen::is_any_searching, owed),
                 Due::Over => H::all_is_over(self),

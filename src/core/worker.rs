@@ -209,8 +209,8 @@ impl<H: Host> Worker<'_, H> {
         // Debts to other threads come first, because user code may take long. Other threads rely on this
         // worker meanwhile, so it does not wait for the locks that debts need.
         let mut owed = self.ctx.take_owed();
-        let paid = self.core.pay_others_by(Patience::Tries, &mut owed);
-        if paid.is_ok() && !owed.has_calls() {
+        let is_paid = self.pay_if_free(&mut owed);
+        if is_paid && !owed.has_calls() {
             self.core.pay(&mut owed);
             return state;
         }
@@ -218,7 +218,7 @@ impl<H: Host> Worker<'_, H> {
             self.ctx.call_back(|| self.core.pay(&mut owed));
             return State::Busy;
         }
-        let wakes = paid.is_ok() && owed.has_wakers();
+        let wakes = is_paid && owed.has_wakers();
         self.step_aside(state, wakes, &mut owed);
         // The worker may have been relied on until now. From here on it may wait for locks.
         self.core.pay_others(&mut owed);
@@ -267,10 +267,15 @@ impl<H: Host> Worker<'_, H> {
     }
 
     /// Pays what is owed to other threads, up to the first debt that needs a lock that another one holds.
-    /// That thread may have been stopped, and others may rely on this worker.
-    fn pay_if_free(&self, owed: &mut Owed) {
-        // What is left stays in `owed`.
-        let _ = self.core.pay_others_by(Patience::Tries, owed);
+    /// That thread may have been stopped, and others may rely on this worker. Returns `true` if all is paid.
+    fn pay_if_free(&self, owed: &mut Owed) -> bool {
+        match self.core.pay_others_by(Patience::Tries, owed) {
+            Ok(()) => true,
+            Err(due) => {
+                owed.note(due);
+                false
+            }
+        }
     }
 
     // ---- the queue ------------------------------------------------------------------

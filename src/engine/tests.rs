@@ -43,6 +43,18 @@ fn until(mut is_reached: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until the condition holds, for at most ten seconds. Returns `true` if it does.
+fn within_seconds(is_reached: impl Fn() -> bool) -> bool {
+    let start = now();
+    while !is_reached() {
+        if now() - start > Duration::from_secs(10) {
+            return false;
+        }
+        thread::yield_now();
+    }
+    true
+}
+
 fn end(core: &Arc<Core>) {
     let report = shutdown(core, Shutdown::Drain, Duration::MAX, WaitsFor::All);
     assert!(report.is_clean());
@@ -377,6 +389,61 @@ fn a_task_runs_beside_a_lock(pool: &Pool, of_line: bool, claims: bool) {
     }
     group.wait();
     until(|| core.stats().idle == 2);
+}
+
+/// A debt whose lock another thread holds keeps back no debt that needs another lock.
+#[test]
+fn a_permit_is_passed_while_a_group_is_locked() {
+    let builder = Builder::new().max_workers(1).queue_capacity(0);
+    let pool = builder.build().expect("a pool");
+    let group = pool.group();
+    let (open, gate) = mpsc::channel::<()>();
+    let waits = move || gate.recv().unwrap_or_default();
+    group.serve(waits).expect("space");
+    // The end of the task owes a leave of the group, and the pass of its permit.
+    assert!(group.wait_timeout(Duration::from_nanos(1)).is_err());
+    let mut in_line = pin!(pool.awaitable().serve_async(|| ()));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(in_line.as_mut().poll(&mut context).is_pending());
+    let locked = group.members().hold();
+    open.send(()).expect("it waits");
+    let is_passed = within_seconds(|| pool.core().stats().waiting == 0);
+    drop(locked);
+    assert!(is_passed, "the permit is free");
+    group.wait();
+    until(|| in_line.as_mut().poll(&mut context).is_ready());
+    end(pool.core());
+}
+
+/// Law 4: a worker that was told to end, and has to wait for a lock first, has an idle one end.
+#[test]
+fn law04_an_idle_worker_ends_for_one_that_waits_for_a_lock() {
+    for _ in 0..cut(100) {
+        let builder = Builder::new().max_workers(2).min_workers(2);
+        let pool = builder.build().expect("a pool");
+        let core = pool.core();
+        until(|| core.stats().idle == 2);
+        let group = pool.group();
+        let (tell, told) = mpsc::channel();
+        let (open, gate) = mpsc::channel::<()>();
+        let waits = move || {
+            tell.send(task::slot()).expect("a test");
+            gate.recv().unwrap_or_default()
+        };
+        group.serve(waits).expect("space");
+        let slot = told.recv().expect("it runs").expect("on a worker");
+        assert!(group.wait_timeout(Duration::from_nanos(1)).is_err());
+        let locked = group.members().hold();
+        open.send(()).expect("it waits");
+        // It is idle for a moment, in which it tries to lock. It may be told to end then.
+        until(|| core.slots[slot].load().state() != State::Busy);
+        core.set_limit(1);
+        let is_within = within_seconds(|| core.stats().workers <= 1);
+        drop(locked);
+        assert!(is_within, "the limit");
+        group.wait();
+        end(core);
+    }
 }
 
 /// Law 14: a worker that calls a waker gets no task for which a worker of the pool waits. That may be the

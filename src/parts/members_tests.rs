@@ -1,4 +1,5 @@
 use super::*;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -178,4 +179,25 @@ fn positions_that_are_queued_are_all_kept() {
         members.note(n, || 0);
     }
     assert_eq!(members.take_queued(), (0..1000).collect::<Vec<_>>());
+}
+
+/// Law 19: a child that `fork` has made waits for no lock of a group: a thread that does not exist there may
+/// hold it. To this group the process looks like such a child.
+#[test]
+fn a_child_waits_for_no_lock() {
+    let mut members = Owner::new(None, 0);
+    let own = Arc::get_mut(&mut members.0).expect("no other reference");
+    own.generation = own.generation.wrapping_add(1);
+    let task = members.enter();
+    assert!(members.watch());
+    let stopped = members.hold();
+    let (tell, told) = mpsc::channel();
+    let child = thread::spawn(move || {
+        leave(task.exit());
+        tell.send(()).unwrap();
+    });
+    let has_left = told.recv_timeout(Duration::from_secs(10));
+    drop(stopped);
+    child.join().unwrap();
+    assert_eq!(has_left, Ok(()));
 }

@@ -50,6 +50,8 @@ pub(crate) fn leave(debts: &mut Debts, leaving: Option<Leaving>) {
 }
 
 /// The next thing that is owed to other threads.
+#[derive(Debug)]
+#[must_use = "it is to be paid, or noted again"]
 pub(crate) enum Due {
     /// Pass dead cells of the queue.
     DeadCells,
@@ -103,6 +105,15 @@ impl Owed {
         if let Some(leaving) = leaving {
             self.any = true;
             self.leaving.push(leaving);
+        }
+    }
+
+    /// Notes a debt again, because another thread holds the lock that it needs.
+    pub(crate) fn note(&mut self, due: Due) {
+        match due {
+            Due::Leave(leaving) => self.leave(Some(leaving)),
+            Due::Pass(line) => self.pass_in(Some(line)),
+            Due::DeadCells | Due::Over | Due::Look => unreachable!("it waits for no lock"),
         }
     }
 
@@ -203,7 +214,7 @@ impl Drop for Owed {
 
 /// A queue that keeps a single element without an allocation (law 12).
 #[derive(Debug)]
-struct Few<T> {
+pub(crate) struct Few<T> {
     first: Option<T>,
     rest: VecDeque<T>,
 }
@@ -218,14 +229,14 @@ impl<T> Default for Few<T> {
 }
 
 impl<T> Few<T> {
-    fn push(&mut self, element: T) {
+    pub(crate) fn push(&mut self, element: T) {
         match self.first {
             None => self.first = Some(element),
             Some(_) => self.rest.push_back(element),
         }
     }
 
-    fn pop(&mut self) -> Option<T> {
+    pub(crate) fn pop(&mut self) -> Option<T> {
         let next = self.rest.pop_front();
         std::mem::replace(&mut self.first, next)
     }
