@@ -25,6 +25,8 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+mod held_locks;
+
 fn serves(core: &Arc<Core>, f: impl FnOnce() + Send + 'static) -> bool {
     submit(core, (), f, |task, debts| core.submit_plain(task, debts)).is_ok()
 }
@@ -62,66 +64,6 @@ fn end(core: &Arc<Core>) {
 
 fn pool(builder: Builder) -> Arc<Core> {
     builder.into_core().expect("a pool").0
-}
-
-/// Law 20: a worker releases the caller of a finished task without waiting for another thread.
-#[test]
-fn a_caller_is_released_while_another_thread_holds_the_lines_lock() {
-    let core = &pool(Builder::new().max_workers(1).when_full(WhenFull::Block));
-    // A first call starts the worker. A thread that starts a worker also serves the line. If a
-    // later call started the worker, it would wait for the line's lock, which is held below.
-    call(core, || ()).expect("a worker");
-    let (open, gate) = mpsc::channel();
-    let (done, released) = mpsc::channel();
-    thread::scope(|s| {
-        s.spawn(move || {
-            let outcome = call(core, move || gate.recv());
-            done.send(outcome.is_ok())
-        });
-        until(|| core.stats().running != 0);
-        s.spawn(move || {
-            assert!(serves(core, || ()));
-        });
-        until(|| core.host.line.waiting() != 0);
-        let stopped = core.host.line.hold();
-        open.send(()).expect("it waits");
-        let released = released.recv_timeout(Duration::from_secs(10));
-        drop(stopped);
-        assert_eq!(released, Ok(true));
-    });
-    end(core);
-}
-
-/// Law 20: a caller is also released if its worker is surplus, and another thread holds the
-/// registry's lock to start, end or count workers.
-#[test]
-fn a_caller_of_a_surplus_worker_is_released_while_the_registry_is_locked() {
-    for queue in [0, 4] {
-        let core = &pool(Builder::new().max_workers(2).queue_capacity(queue));
-        let (done, released) = mpsc::channel();
-        thread::scope(|s| {
-            let gates = [(); 2].map(|()| {
-                let (open, gate) = mpsc::channel::<()>();
-                let done = done.clone();
-                s.spawn(move || {
-                    let outcome = call(core, move || gate.recv());
-                    done.send(outcome.is_ok())
-                });
-                open
-            });
-            until(|| core.stats().running >= 2);
-            core.set_limit(1);
-            let stopped = lock(&core.host.registry);
-            gates
-                .iter()
-                .for_each(|open| open.send(()).expect("it waits"));
-            let released = [(); 2].map(|()| released.recv_timeout(Duration::from_secs(10)));
-            drop(stopped);
-            assert_eq!(released, [Ok(true); 2], "queue of {queue}");
-        });
-        until(|| core.stats().workers <= 1);
-        end(core);
-    }
 }
 
 /// Law 9: a worker without a task is free, even while another thread sends it to the queue. So once
@@ -327,123 +269,6 @@ fn a_claimed_worker_that_leaves_the_count_has_the_queue_looked_at() {
         assert_eq!(ran, Ok(()), "the other worker is idle");
     }
     end(core);
-}
-
-/// Laws 5 and 20: a worker that needs a lock holds up no task of others while another thread has that lock
-/// and is stopped. In some rounds that worker is claimed, too, and its claimer is stopped.
-#[test]
-fn a_worker_that_waits_for_a_lock_has_the_queue_looked_at() {
-    for of_line in [true, false] {
-        let builder = Builder::new().max_workers(2).min_workers(2);
-        let pool = builder.queue_capacity(4).build().expect("a pool");
-        for round in 0..cut(500) {
-            a_task_runs_beside_a_lock(&pool, of_line, round % 2 == 0);
-        }
-        end(pool.core());
-    }
-}
-
-fn a_task_runs_beside_a_lock(pool: &Pool, of_line: bool, claims: bool) {
-    let core = pool.core();
-    let group = pool.limited_group(1);
-    let ((open, gate), (tell, told)) = (mpsc::channel::<()>(), mpsc::channel());
-    let first = move || {
-        tell.send(task::slot()).expect("a test");
-        gate.recv().unwrap_or_default()
-    };
-    group.serve(first).expect("space");
-    let slot = told.recv().expect("it runs").expect("on a worker");
-    let its = &core.slots[slot];
-    let mut in_line = pin!(group.awaitable().serve_async(|| ()));
-    let mut context = Context::from_waker(Waker::noop());
-    if of_line {
-        assert!(in_line.as_mut().poll(&mut context).is_pending());
-    }
-    // At its task's end the worker passes a permit in line, or takes the last task out of a group for which
-    // a thread waits.
-    assert!(of_line || group.wait_timeout(Duration::from_nanos(1)).is_err());
-    let locks = (
-        of_line.then(|| core.host.line.hold()),
-        (!of_line).then(|| group.members().hold()),
-    );
-    open.send(()).expect("it waits");
-    let mut claim = None;
-    until(|| {
-        claim = claims
-            .then(|| its.claim_last_used(0, true, || false))
-            .flatten();
-        claim.is_some() || its.load().state() == State::Searching
-    });
-    let (tell, told) = mpsc::channel();
-    assert!(serves(core, move || tell.send(()).expect("a test")));
-    let ran = told.recv_timeout(Duration::from_secs(10));
-    if let Some(claim) = claim {
-        core.in_flight.add(NOTIFIED);
-        // SAFETY: this thread holds the slot by this claim.
-        unsafe { its.send_searching(claim) };
-    }
-    drop(locks);
-    assert_eq!(ran, Ok(()), "the other worker is idle");
-    if of_line {
-        until(|| in_line.as_mut().poll(&mut context).is_ready());
-    }
-    group.wait();
-    until(|| core.stats().idle == 2);
-}
-
-/// A debt whose lock another thread holds keeps back no debt that needs another lock.
-#[test]
-fn a_permit_is_passed_while_a_group_is_locked() {
-    let builder = Builder::new().max_workers(1).queue_capacity(0);
-    let pool = builder.build().expect("a pool");
-    let group = pool.group();
-    let (open, gate) = mpsc::channel::<()>();
-    let waits = move || gate.recv().unwrap_or_default();
-    group.serve(waits).expect("space");
-    // The end of the task owes a leave of the group, and the pass of its permit.
-    assert!(group.wait_timeout(Duration::from_nanos(1)).is_err());
-    let mut in_line = pin!(pool.awaitable().serve_async(|| ()));
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(in_line.as_mut().poll(&mut context).is_pending());
-    let locked = group.members().hold();
-    open.send(()).expect("it waits");
-    let is_passed = within_seconds(|| pool.core().stats().waiting == 0);
-    drop(locked);
-    assert!(is_passed, "the permit is free");
-    group.wait();
-    until(|| in_line.as_mut().poll(&mut context).is_ready());
-    end(pool.core());
-}
-
-/// Law 4: a worker that was told to end, and has to wait for a lock first, has an idle one end.
-#[test]
-fn law04_an_idle_worker_ends_for_one_that_waits_for_a_lock() {
-    for _ in 0..cut(100) {
-        let builder = Builder::new().max_workers(2).min_workers(2);
-        let pool = builder.build().expect("a pool");
-        let core = pool.core();
-        until(|| core.stats().idle == 2);
-        let group = pool.group();
-        let (tell, told) = mpsc::channel();
-        let (open, gate) = mpsc::channel::<()>();
-        let waits = move || {
-            tell.send(task::slot()).expect("a test");
-            gate.recv().unwrap_or_default()
-        };
-        group.serve(waits).expect("space");
-        let slot = told.recv().expect("it runs").expect("on a worker");
-        assert!(group.wait_timeout(Duration::from_nanos(1)).is_err());
-        let locked = group.members().hold();
-        open.send(()).expect("it waits");
-        // It is idle for a moment, in which it tries to lock. It may be told to end then.
-        until(|| core.slots[slot].load().state() != State::Busy);
-        core.set_limit(1);
-        let is_within = within_seconds(|| core.stats().workers <= 1);
-        drop(locked);
-        assert!(is_within, "the limit");
-        group.wait();
-        end(core);
-    }
 }
 
 /// Law 14: a worker that calls a waker gets no task for which a worker of the pool waits. That may be the
