@@ -6,7 +6,7 @@ mod common;
 use std::mem::ManuallyDrop;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::{mpsc, Arc};
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -174,6 +174,33 @@ fn law20_law21_a_waker_that_does_not_return_holds_up_no_other_task() {
         });
         wait_until("the tasks to run", || ran.get() >= tasks - 1);
         submits.join().unwrap();
+        assert!(!slow.is_open());
+    });
+}
+
+/// A worker that is about to call a waker passes a freed permit first, and gives the task to another worker.
+#[test]
+fn law20_law21_a_worker_passes_no_task_to_itself_before_it_calls_a_waker() {
+    timed(|| {
+        let (slow, start) = (Gate::new(), Gate::new());
+        let pool = Arc::new(pool_with(2, 0, |b| b.min_workers(2)));
+        let _open = slow.opener();
+        wait_until("both workers", || pool.stats().idle == 2);
+        // After these two calls the ready ring has the last worker of this thread first. It stays there as
+        // this thread gives that worker the next task.
+        pool.do_with_deadline(|| (), LIMIT).unwrap();
+        let other = beside(&pool, |pool| pool.do_with_deadline(|| (), LIMIT).unwrap());
+        other.join().unwrap();
+        wait_until("both workers", || pool.stats().idle == 2);
+        let (group, key) = (pool.limited_group(1), slow.key());
+        let handle = await_then(group.awaitable(), &start, || ());
+        let _handle = pending(handle, &calling(move || key.pass()));
+        let ran = Tally::default();
+        let in_line = Box::pin(group.awaitable().serve_async(ran.task()));
+        let _in_line = pending(in_line, Waker::noop());
+        start.open();
+        slow.wait_entered(1);
+        wait_until("the task in line", || ran.get() == 1);
         assert!(!slow.is_open());
     });
 }

@@ -256,6 +256,33 @@ fn law16_task_functions_work_in_the_wrapper() {
     });
 }
 
+/// A thread in its stop hook learns nothing of the task that the next worker in its slot runs.
+#[test]
+fn a_stop_hook_learns_nothing_of_the_next_workers_task() {
+    timed(|| {
+        let (hook, gate) = (Gate::new(), Gate::new());
+        let (key, (tell, told)) = (hook.key(), mpsc::channel());
+        let pool = Arc::new(pool_with(1, 0, |b| {
+            b.idle_timeout(ms(1)).on_worker_stop(move |slot| {
+                key.pass();
+                let known = (task::is_cancelled(), task::deadline());
+                _ = tell.send((slot, task::slot(), known));
+            })
+        }));
+        let _open = (hook.opener(), gate.opener());
+        must_serve(&pool, || ());
+        hook.wait_entered(1);
+        let late = pool.run_limit(ms(1));
+        late.serve(after(&gate, || ())).unwrap();
+        gate.wait_entered(1);
+        wait_until("its deadline", || pool.stats().abandoned == 1);
+        hook.open();
+        let known = told.recv_timeout(LIMIT).expect("the hook returns");
+        assert_eq!(known, (0, Some(0), (false, None)));
+        gate.open();
+    });
+}
+
 /// Laws 1 and 4: a thread in its stop hook is no worker any more. However long the hook takes, the
 /// pool starts another worker in its place, and refuses nothing because of it.
 #[test]

@@ -206,21 +206,21 @@ impl<H: Host> Worker<'_, H> {
 
     #[cold]
     fn pay_slowly(&self, state: State) -> State {
-        // Debts to other threads come first, because user code may take long. Other threads rely on this
-        // worker meanwhile, so it does not wait for the locks that debts need.
         let mut owed = self.ctx.take_owed();
-        let is_paid = self.pay_if_free(&mut owed);
-        if is_paid && !owed.has_calls() {
-            self.core.pay(&mut owed);
-            return state;
-        }
         if state == State::Busy {
             self.ctx.call_back(|| self.core.pay(&mut owed));
             return State::Busy;
         }
-        let wakes = is_paid && owed.has_wakers();
-        self.step_aside(state, wakes, &mut owed);
-        // The worker may have been relied on until now. From here on it may wait for locks.
+        // Other threads rely on this worker, so it does not wait for the locks that debts need. A worker that
+        // has user code to call steps aside first: a task that it passes must go to another one.
+        let is_paid = !owed.has_calls() && self.pay_if_free(&mut owed);
+        if is_paid && !owed.has_calls() {
+            self.core.pay(&mut owed);
+            return state;
+        }
+        self.step_aside(state, owed.only_wakes(), &mut owed);
+        // From here on no thread relies on this worker. Debts to other threads come first, because user code
+        // may take long.
         self.core.pay_others(&mut owed);
         let between = || self.it.stop_calling();
         self.ctx
@@ -232,7 +232,7 @@ impl<H: Host> Worker<'_, H> {
         }
     }
 
-    /// Makes this worker `Calling` if it only calls wakers, and otherwise `Searching`, unless a task was
+    /// Makes this worker `Calling` if it only has wakers to call, and otherwise `Searching`, unless a task was
     /// handed to it. From then on no thread relies on it. `state` is that of a worker without a task. If
     /// it is `Idle`, the worker may have got an order since.
     fn step_aside(&self, state: State, wakes: bool, owed: &mut Owed) {

@@ -34,6 +34,8 @@ pub(crate) struct Ctx<'a> {
     pay: &'a dyn Fn(&mut Owed),
     /// Set while this worker counts as awake.
     pub(crate) is_counted: Cell<bool>,
+    /// Set until the worker leaves its slot. After that the record may be that of the next worker.
+    pub(crate) has_slot: Cell<bool>,
     /// The node of the caller that submitted the running task by `do_with_deadline`. `None` for any
     /// other task. The caller may have left since.
     caller: Cell<Option<*const WaitNode>>,
@@ -77,6 +79,7 @@ impl<'a> Ctx<'a> {
             owes: Cell::new(false),
             pay,
             is_counted: Cell::new(false),
+            has_slot: Cell::new(true),
             caller: Cell::new(None),
             label: Cell::new(None),
             task_id: Cell::new(0),
@@ -179,6 +182,9 @@ impl<'a> Ctx<'a> {
 
     /// Returns the running task's deadline or its caller's, whichever is earlier.
     pub(crate) fn deadline(&self) -> Option<Instant> {
+        if !self.has_slot.get() {
+            return None;
+        }
         let callers = self.caller.get().map(|node| {
             // SAFETY: only `run_decided` sets `caller`, and clears it once the task has ended. By
             // its contract, the decision was started for the caller with this node.
@@ -191,7 +197,8 @@ impl<'a> Ctx<'a> {
     /// Returns `true` if the running task is abandoned or late, or the pool is shutting down in a
     /// mode that cancels tasks.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.record.is_abandoned_by_waiter() || self.is_late() || self.env.is_cancelling()
+        let is_abandoned = || self.record.is_abandoned_by_waiter() || self.is_late();
+        self.has_slot.get() && is_abandoned() || self.env.is_cancelling()
     }
 
     /// Calls user code that may call `fork`. In a forked child, this ends the process instead of

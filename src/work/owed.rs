@@ -158,7 +158,6 @@ impl Owed {
     }
 
     /// Returns `true` if anything is owed to other threads.
-    #[cfg(debug_assertions)]
     pub(crate) fn is_owed_to_others(&self) -> bool {
         let flags = self.has_dead || self.look || self.is_over || self.space > 0;
         flags || !self.lines.is_empty() || !self.leaving.is_empty()
@@ -169,9 +168,10 @@ impl Owed {
         !self.calls.is_empty()
     }
 
-    #[inline]
-    pub(crate) fn has_wakers(&self) -> bool {
-        !self.calls.wakers.is_empty()
+    /// Returns `true` if wakers are owed, and nothing else.
+    pub(crate) fn only_wakes(&self) -> bool {
+        let no_more = self.calls.values.is_empty() && self.calls.refused.is_empty();
+        !self.calls.wakers.is_empty() && no_more && !self.is_owed_to_others()
     }
 
     /// Takes the next thing that is owed to other threads. What may wait for a lock comes after what waits

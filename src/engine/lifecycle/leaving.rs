@@ -93,6 +93,7 @@ impl Worker<'_, Shared> {
             registry.stopping.push(slot);
         }
         registry.reported.retain(|it| *it != slot);
+        self.ctx.has_slot.set(false);
         // SAFETY: this thread is the slot's worker, `Retiring`, and touches nothing of the slot
         // after this step. Its thread is already on the list of threads to be joined.
         unsafe { self.it.step(State::Retiring, State::Free) };

@@ -82,10 +82,10 @@ impl Core {
     /// Returns `true` if the calling worker is surplus. Workers that are in their start hook without a
     /// task are taken as surplus before this worker, because they end by themselves after the hook.
     pub(crate) fn is_self_surplus(&self, registry: &Registry) -> bool {
-        self.is_surplus(
-            registry,
-            registry.retiring + self.new_without_task(registry),
-        )
+        // The second step reads a word of each worker.
+        let retiring = registry.retiring;
+        self.is_surplus(registry, retiring)
+            && self.is_surplus(registry, retiring + self.new_without_task(registry))
     }
 
     /// Returns the number of workers without a task that are still in their start hook.

@@ -316,7 +316,7 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Notes that the calling worker is about to do what may take long: to call user code, or to wait for
-    /// a lock. Makes it `Calling` if `wakes` is set, because it only calls wakers, and otherwise
+    /// a lock. Makes it `Calling` if `wakes` is set, because it only has wakers to call, and otherwise
     /// `Searching`, unless a task was handed to it. Returns its state before, or `None` if another thread
     /// is about to write its order.
     #[must_use]
