@@ -9,6 +9,7 @@ use crate::engine::submit::call::do_with;
 use crate::engine::submit::erase::submit;
 use crate::engine::submit::request::{SubmitOptions, SubmitterOptions};
 use crate::error::{DeadlineError, Refusal};
+use crate::group::Group;
 use crate::parts::cut::cut;
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::NOTIFIED;
@@ -43,18 +44,6 @@ fn until(mut is_reached: impl FnMut() -> bool) {
     while !is_reached() {
         thread::yield_now();
     }
-}
-
-/// Waits until the condition holds, for at most ten seconds. Returns `true` if it does.
-fn within_seconds(is_reached: impl Fn() -> bool) -> bool {
-    let start = now();
-    while !is_reached() {
-        if now() - start > Duration::from_secs(10) {
-            return false;
-        }
-        thread::yield_now();
-    }
-    true
 }
 
 fn end(core: &Arc<Core>) {

@@ -197,8 +197,8 @@ impl<'a> Ctx<'a> {
     /// Returns `true` if the running task is abandoned or late, or the pool is shutting down in a
     /// mode that cancels tasks.
     pub(crate) fn is_cancelled(&self) -> bool {
-        let is_abandoned = || self.record.is_abandoned_by_waiter() || self.is_late();
-        self.has_slot.get() && is_abandoned() || self.env.is_cancelling()
+        let record_says = self.record.is_abandoned_by_waiter() || self.is_late();
+        self.has_slot.get() && record_says || self.env.is_cancelling()
     }
 
     /// Calls user code that may call `fork`. In a forked child, this ends the process instead of

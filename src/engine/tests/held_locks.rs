@@ -2,6 +2,30 @@
 
 use super::*;
 
+/// Waits until the condition holds, for at most ten seconds. Returns `true` if it does.
+fn within_seconds(is_reached: impl Fn() -> bool) -> bool {
+    let start = now();
+    while !is_reached() {
+        if now() - start > Duration::from_secs(10) {
+            return false;
+        }
+        thread::yield_now();
+    }
+    true
+}
+
+/// Serves a task that waits, and waits until it runs. Returns its worker's slot, and the way to let it end.
+fn occupy(group: &Group) -> (usize, mpsc::Sender<()>) {
+    let ((open, gate), (tell, told)) = (mpsc::channel(), mpsc::channel());
+    let waits = move || {
+        tell.send(task::slot()).expect("a test");
+        gate.recv().unwrap_or_default()
+    };
+    group.serve(waits).expect("space");
+    let slot = told.recv().expect("it runs").expect("on a worker");
+    (slot, open)
+}
+
 /// Law 20: a worker releases the caller of a finished task without waiting for another thread.
 #[test]
 fn a_caller_is_released_while_another_thread_holds_the_lines_lock() {
@@ -79,13 +103,7 @@ fn a_worker_that_waits_for_a_lock_has_the_queue_looked_at() {
 fn a_task_runs_beside_a_lock(pool: &Pool, of_line: bool, claims: bool) {
     let core = pool.core();
     let group = pool.limited_group(1);
-    let ((open, gate), (tell, told)) = (mpsc::channel::<()>(), mpsc::channel());
-    let first = move || {
-        tell.send(task::slot()).expect("a test");
-        gate.recv().unwrap_or_default()
-    };
-    group.serve(first).expect("space");
-    let slot = told.recv().expect("it runs").expect("on a worker");
+    let (slot, open) = occupy(&group);
     let its = &core.slots[slot];
     let mut in_line = pin!(group.awaitable().serve_async(|| ()));
     let mut context = Context::from_waker(Waker::noop());
@@ -130,9 +148,7 @@ fn a_permit_is_passed_while_a_group_is_locked() {
     let builder = Builder::new().max_workers(1).queue_capacity(0);
     let pool = builder.build().expect("a pool");
     let group = pool.group();
-    let (open, gate) = mpsc::channel::<()>();
-    let waits = move || gate.recv().unwrap_or_default();
-    group.serve(waits).expect("space");
+    let (_, open) = occupy(&group);
     // The end of the task owes a leave of the group, and the pass of its permit.
     assert!(group.wait_timeout(Duration::from_nanos(1)).is_err());
     let mut in_line = pin!(pool.awaitable().serve_async(|| ()));
@@ -157,14 +173,7 @@ fn law04_an_idle_worker_ends_for_one_that_waits_for_a_lock() {
         let core = pool.core();
         until(|| core.stats().idle == 2);
         let group = pool.group();
-        let (tell, told) = mpsc::channel();
-        let (open, gate) = mpsc::channel::<()>();
-        let waits = move || {
-            tell.send(task::slot()).expect("a test");
-            gate.recv().unwrap_or_default()
-        };
-        group.serve(waits).expect("space");
-        let slot = told.recv().expect("it runs").expect("on a worker");
+        let (slot, open) = occupy(&group);
         assert!(group.wait_timeout(Duration::from_nanos(1)).is_err());
         let locked = group.members().hold();
         open.send(()).expect("it waits");
