@@ -181,9 +181,9 @@ fn law20_law21_a_waker_that_does_not_return_holds_up_no_other_task() {
 /// A worker that is about to call a waker passes a freed permit first, and gives the task to another worker.
 #[test]
 fn law20_law21_a_worker_passes_no_task_to_itself_before_it_calls_a_waker() {
-    timed(|| {
+    timed_each([0, 4], |queue| {
         let (slow, start) = (Gate::new(), Gate::new());
-        let pool = Arc::new(pool_with(2, 0, |b| b.min_workers(2)));
+        let pool = Arc::new(pool_with(2, queue, |b| b.min_workers(2)));
         let _open = slow.opener();
         wait_until("both workers", || pool.stats().idle == 2);
         // After these two calls the ready ring has the last worker of this thread first. It stays there as
