@@ -27,6 +27,10 @@ struct Inner {
     members: Owner,
     /// The payload of the first task that panicked.
     panic: Mutex<Option<Payload>>,
+    /// `true` if the scope was opened on a worker of the pool. That worker waits for each task of
+    /// the scope, even if another thread submits the task. A queued task might need that same
+    /// worker, which would be a deadlock. So tasks of such a scope are never queued.
+    on_worker: bool,
 }
 
 /// Submits tasks that may borrow. [`Pool::scope`](crate::Pool::scope) passes a `Scope` to its
@@ -100,10 +104,6 @@ pub struct Scope<'scope, 'env: 'scope> {
     core: Arc<Core>,
     inner: Inner,
     extras: SubmitterOptions,
-    /// `true` if the scope was opened on a worker of the pool. That worker waits for each task of
-    /// the scope, even if another thread submits the task. A queued task might need that same
-    /// worker, which would be a deadlock. So tasks of such a scope are never queued.
-    on_worker: bool,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -134,6 +134,11 @@ struct Scoped<F> {
 // its closure has been consumed, so the closure's borrows and `inner` are valid until then.
 unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
     const MUST_RUN: bool = true;
+
+    fn must_not_queue(&self) -> bool {
+        // SAFETY: the scope lives until this task has ended.
+        unsafe { (*self.inner).on_worker }
+    }
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { inner, f } = self;
@@ -211,7 +216,7 @@ impl<'scope> Scope<'scope, '_> {
         let options = SubmitOptions {
             submission: Submission {
                 awaited: true,
-                on_worker: self.on_worker,
+                on_worker: self.inner.on_worker,
                 ..Submission::PLAIN
             },
             ..self.extras.plain()
@@ -266,9 +271,9 @@ where
         inner: Inner {
             members: Owner::new(None, 0),
             panic: Mutex::new(None),
+            on_worker: core.env.is_own_worker(),
         },
         extras,
-        on_worker: core.env.is_own_worker(),
         scope: PhantomData,
         env: PhantomData,
     };

@@ -92,6 +92,23 @@ fn cancel_against_start() {
     });
 }
 
+/// A handle cancels its task while a worker moves the task from its mailbox to the queue. Excludes: a cancel
+/// that does not find where the task is, and that the worker does not find either. All interleavings.
+#[test]
+fn cancel_against_move() {
+    check(None, || {
+        let (task, handle) = promise();
+        let worker = thread::spawn(move || {
+            let is_cancelled = task.move_to(8);
+            (task, is_cancelled)
+        });
+        let found = handle.cancel_queued();
+        let (task, is_cancelled) = worker.join().unwrap();
+        assert!(is_cancelled || found == Some(8));
+        task.end(());
+    });
+}
+
 /// A handle is polled, then joined. If the end of the task takes the poll's waker, it must wake the
 /// joining thread as well.
 #[test]

@@ -75,7 +75,7 @@ impl Team {
 
     /// Makes a call that submits to the group. Asserts that the group was full only if at one
     /// moment of the call as many other tasks were pending, or about to be, as the limit allows.
-    pub(crate) fn during<R>(
+    pub fn during<R>(
         &self,
         call: impl FnOnce() -> R,
         why: impl FnOnce(&R) -> Option<&Refusal>,
@@ -131,7 +131,7 @@ impl Team {
     }
 
     /// Counts a future that was dropped in line.
-    pub(crate) fn leaves(&self) {
+    pub fn leaves(&self) {
         self.left.fetch_add(1, Ordering::SeqCst);
     }
 

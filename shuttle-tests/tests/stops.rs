@@ -6,7 +6,7 @@ use lazypool::model::set_options;
 use lazypool::{Shutdown, WhenFull};
 use shuttle_tests::{
     count_steps, disturb_threads, explore, gate, join_all, step, steps_of, ticks, wait_until, Adds,
-    Dice, Held, Rig, Stop, Team, Threads,
+    Dice, Held, InLine, Rig, Stop, Team, Threads,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -62,6 +62,51 @@ fn a_waker_of_a_handle() {
         stop.go();
         held.end(&rig, dice);
         rig.end(Vec::new(), None);
+    });
+}
+
+/// A waker that lets others run, then leaves a line.
+struct Leaves(Mutex<Option<InLine>>, u64);
+
+impl Wake for Leaves {
+    fn wake(self: Arc<Self>) {
+        (0..self.1).for_each(|_| step());
+        let waits = self.0.lock().expect("no panic").take();
+        drop(waits);
+    }
+}
+
+/// A worker calls a waker, and then drops a value, which does not return. All tasks end, also one that was handed
+/// to the worker in the moment before the waker, or while it called it.
+#[test]
+fn a_drop_after_a_waker() {
+    explore("a_drop_after_a_waker", |dice| {
+        let (workers, queue, idle) = (dice.between(2, 3), dice.of(&[0, 1, 4, 8]), dice.idle());
+        let rig = Rig::new(false, workers, queue, |b| b.idle_timeout(idle));
+        let (stop, team) = (Stop::new(), Team::limited(&rig, 1));
+        let (end_first, hold) = gate();
+        team.serve(&rig, hold);
+        let value = stop.value();
+        let call = || rig.serve_async(team.group.awaitable(), move || drop(value));
+        let polled = team.during(call, |polled| polled.as_ref().err()?.as_ref().err());
+        let waits = polled.expect("the group is full");
+        team.leaves();
+        let leaves = Leaves(Mutex::new(Some(waits)), dice.below(20));
+        let waker = Waker::from(Arc::new(leaves));
+        let (go, hold) = gate();
+        let held = rig.handle(rig.pool.awaitable(), Adds::NOTHING, hold);
+        let held = held.expect("space").register(&waker).expect("it runs");
+        let all = crowd(&rig, dice);
+        go.store(true, Ordering::SeqCst);
+        // The worker is this thread's last one.
+        (0..dice.below(5)).for_each(|_| act(&rig, dice));
+        wait_until(|| stop.has_stopped());
+        end_first.store(true, Ordering::SeqCst);
+        join_all(all);
+        rig.wait_until_left(0);
+        stop.go();
+        held.end(&rig, dice);
+        rig.end(Vec::new(), Some(&team));
     });
 }
 

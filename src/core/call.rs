@@ -60,6 +60,8 @@ struct WaitJob<S, F, R> {
     /// Set if the task has options. The flag is here and not in the waiter, so that the worker need
     /// not load a cache line of the caller only to find that there are none.
     has_options: bool,
+    /// Set if the caller is a worker of the pool.
+    is_nested: bool,
     f: F,
 }
 
@@ -77,6 +79,15 @@ unsafe impl<S: StoredOptions, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {
             waiter.node.alive.touch();
             &waiter.more.options
         })
+    }
+
+    fn node(&self) -> Option<&WaitNode> {
+        // SAFETY: the waiter is alive as long as this job exists.
+        Some(unsafe { &(*self.waiter).node })
+    }
+
+    fn must_not_queue(&self) -> bool {
+        self.is_nested
     }
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
@@ -183,6 +194,7 @@ fn erase<S: StoredOptions, F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<S, R>
     let job = WaitJob {
         waiter,
         has_options: !options.is_empty(),
+        is_nested: env.is_own_worker(),
         f,
     };
     Task::new(Moment::now(env), (), job)
@@ -277,16 +289,18 @@ fn take_back<H: Host>(
 #[cold]
 fn leave<H: Host>(
     core: &Arc<Core<H>>,
-    location: Location,
+    first: Location,
     entrance: &impl Entrance<H>,
     node: &WaitNode,
     left_at: u64,
 ) -> CallEnd {
-    if let Some(task) = take_back(core, location, entrance) {
-        return CallEnd::Back(task, SubmitError::Expired);
-    }
     let mut backoff = Backoff::default();
     while !node.is_done() {
+        // The task's worker may move it, or put it back.
+        let location = first.unless_moved(node);
+        if let Some(task) = take_back(core, location, entrance) {
+            return CallEnd::Back(task, SubmitError::Expired);
+        }
         let started_on = match location {
             Location::Mailbox { slot, .. } => Some(slot),
             Location::Queue { .. } => node.worker_slot(),

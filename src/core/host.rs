@@ -56,6 +56,11 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// Called after each push that does not take the fast way. The host may take the task out again.
     fn has_pushed(core: &Arc<Core<Self>>, position: u64, stamp: u64, owed: &mut Owed);
 
+    /// Pushes a task that a worker moves from its mailbox to the queue, and makes sure that another worker looks
+    /// at it. Tells the task's waiter the position before another thread can take the task there. The host may
+    /// take the task out again.
+    fn push_again(core: &Arc<Core<Self>>, task: Task, permit: Permit, owed: &mut Owed);
+
     /// Counts a task that has left its place and will not run.
     fn count_unrun(core: &Core<Self>, end: TaskEnd);
 
@@ -82,12 +87,12 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// not in its usual state. Ends the process if it is a child that the task has made.
     fn may_have_to_end(worker: &Worker<'_, Self>) -> bool;
 
-    /// Called by a worker that is `Searching`, before it looks at the queue. Returns `true` if the
-    /// worker has to end, and has become `Retiring`.
+    /// Called by a worker that is `Searching`, before it looks at the queue. No thread relies on it, so this
+    /// may wait for a lock. Returns `true` if the worker has to end, and has become `Retiring`.
     fn has_to_end(worker: &Worker<'_, Self>) -> bool;
 
     /// Returns `true` if a worker that is about to sleep should search instead, and so ask
-    /// [`Host::has_to_end`].
+    /// [`Host::has_to_end`]. It may get a task meanwhile, so this waits for no lock.
     fn should_search(worker: &Worker<'_, Self>) -> bool;
 
     /// Called by a worker that was told to end, and has user code to call first. After that it asks again

@@ -336,7 +336,7 @@ impl<H: Host> Core<H> {
     /// The loop ends: it goes on only after a start that was not needed. Then there may be no further
     /// worker, or another thread has popped the free slot to start one.
     #[cold]
-    pub(super) fn look(self: &Arc<Self>, enough: fn(Seen) -> bool, owed: &mut Owed) {
+    pub(crate) fn look(self: &Arc<Self>, enough: fn(Seen) -> bool, owed: &mut Owed) {
         loop {
             if self.notify_idle(enough) {
                 return;
@@ -418,17 +418,10 @@ impl<H: Host> Core<H> {
         let (task, permit) = it.revoke(generation)?;
         count(self, &task);
         it.record.count_unrun();
-        // SAFETY: this thread revoked the task, so it holds the slot.
-        if !unsafe { it.leave_calling() } {
-            // The worker was awake, or has been unparked for this task. So it can look at the queue
-            // instead, and counts as notified until it does. No thread relies on a new worker, which
-            // may not have read its first order.
-            if !it.record.is_new() {
-                self.in_flight.add(NOTIFIED);
-            }
-            // SAFETY: this thread holds the slot (`Held`), and the claim is `AWAKE`, as said above.
-            unsafe { it.send_searching(Claim::AWAKE) };
-        }
+        // SAFETY: this thread revoked the task, so it holds the slot (`Held`). The claim is `AWAKE`: the
+        // worker was awake, or has been unparked for this task. No thread may rely on the worker, which
+        // may be calling user code, so it is not counted.
+        unsafe { it.send_searching(Claim::AWAKE) };
         owed.give(&self.gate, permit);
         Some(task)
     }

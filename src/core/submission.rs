@@ -6,7 +6,8 @@ use crate::parts::deadline::Deadline;
 use crate::parts::gate::Flags;
 use crate::work::env::Env;
 
-/// The place where an accepted task was put.
+/// The place where an accepted task was put. A worker may [move](super::worker) it from its mailbox to the
+/// queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Location {
@@ -15,6 +16,11 @@ pub(crate) enum Location {
 }
 
 impl Location {
+    /// Returns the place where the task with this node is now. `self` is where it was put at first.
+    pub(crate) fn unless_moved(self, node: &WaitNode) -> Self {
+        (node.moved_to()).map_or(self, |position| Self::Queue { position })
+    }
+
     /// Returns the id by which the decision of a worker names this task.
     pub(crate) fn task_id(self) -> u64 {
         match self {

@@ -19,7 +19,8 @@
 //!
 //! A worker that is about to call user code, or to wait for a lock that a debt needs, steps aside: it
 //! becomes `Calling` or `Searching`, or stays `Busy`. It is not counted then, and no thread tells it to look
-//! at the queue or to end. A thread whose last worker it is may hand a task to a `Calling` one.
+//! at the queue or to end. A thread whose last worker it is may hand a task to a `Calling` one. Before the
+//! worker drops values, it moves such a task to the queue (A7).
 //!
 //! If workers may have to end, a worker does not go idle after a task. It searches, and asks the host
 //! whether it has to end. So does a worker that is about to sleep.
@@ -32,7 +33,7 @@ use crate::parts::gate::{Freed, Permit};
 use crate::parts::in_flight::{AWAKE, NOTIFIED};
 use crate::parts::queue::Popped;
 use crate::parts::slot::{Order, Slot, State};
-use crate::sync::{now, Arc, Patience};
+use crate::sync::{now, Arc};
 use crate::work::context::Ctx;
 use crate::work::job::{Task, TaskEnd};
 use crate::work::owed::Owed;
@@ -40,7 +41,8 @@ use crate::work::record::Record;
 use std::cell::Cell;
 
 /// Runs a worker on a slot, from the start of its thread to its end.
-pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize) {
+/// `generation` is that of the slot before the worker's first order.
+pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize, generation: u64) {
     core.env.own_this_thread(slot);
     let it = &core.slots[slot];
     let mut backoff = Backoff::default();
@@ -57,6 +59,7 @@ pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize) {
         will_watch: Cell::new(false),
         has_waiter: Cell::new(false),
         state: Cell::new(State::Idle),
+        generation: Cell::new(generation),
     };
     ctx.during(|| worker.live());
 }
@@ -72,6 +75,8 @@ pub(crate) struct Worker<'a, H> {
     has_waiter: Cell<bool>,
     /// The state that the end of the last task has left.
     state: Cell<State>,
+    /// The generation of the slot at the worker's last order: see [`Worker::obeys`].
+    pub(super) generation: Cell<u64>,
 }
 
 /// The next step of a worker without a task: an order of another thread or of its own. `Search`
@@ -86,13 +91,10 @@ impl<H: Host> Worker<'_, H> {
         loop {
             next = match next {
                 Next::Search => self.search(),
-                Next::Run {
-                    task,
-                    permit,
-                    generation,
-                } => {
+                Next::Run { task, permit } => {
                     (self.will_watch).set(self.core.has_queue() && !task.table.awaited);
-                    self.work(&mut Some(task), permit, mailbox_id(generation))
+                    let id = mailbox_id(self.generation.get());
+                    self.work(&mut Some(task), permit, id)
                 }
                 Next::Retire => match H::end(self) {
                     Some(next) => next,
@@ -204,80 +206,6 @@ impl<H: Host> Worker<'_, H> {
         self.pay_slowly(state)
     }
 
-    #[cold]
-    fn pay_slowly(&self, state: State) -> State {
-        let mut owed = self.ctx.take_owed();
-        if state == State::Busy {
-            self.ctx.call_back(|| self.core.pay(&mut owed));
-            return State::Busy;
-        }
-        // Other threads rely on this worker, so it does not wait for the locks that debts need. A worker that
-        // has user code to call steps aside first: a task that it passes must go to another one.
-        let is_paid = !owed.has_calls() && self.pay_if_free(&mut owed);
-        if is_paid && !owed.has_calls() {
-            self.core.pay(&mut owed);
-            return state;
-        }
-        self.step_aside(state, owed.only_wakes(), &mut owed);
-        // From here on no thread relies on this worker. Debts to other threads come first, because user code
-        // may take long.
-        self.core.pay_others(&mut owed);
-        let between = || self.it.stop_calling();
-        self.ctx
-            .call_back(|| self.core.pay_by_steps(&mut owed, &between));
-        match self.it.come_back() {
-            true => State::Searching,
-            // A task was handed to the worker.
-            false => State::Idle,
-        }
-    }
-
-    /// Makes this worker `Calling` if it only has wakers to call, and otherwise `Searching`, unless a task was
-    /// handed to it. From then on no thread relies on it. `state` is that of a worker without a task. If
-    /// it is `Idle`, the worker may have got an order since.
-    fn step_aside(&self, state: State, wakes: bool, owed: &mut Owed) {
-        if self.ctx.is_counted.replace(false) {
-            self.core.in_flight.sub(AWAKE);
-            owed.look();
-        }
-        let mut backoff = Backoff::default();
-        let before = loop {
-            match self.it.step_aside(wakes) {
-                Some(before) => break before,
-                // Another thread is about to write the order, and may be stopped before that.
-                None => {
-                    self.pay_if_free(owed);
-                    backoff.wait();
-                }
-            }
-        };
-        match before {
-            // The thread that notified this worker, and others, find another one.
-            State::Searching if state == State::Idle => {
-                self.core.in_flight.sub(NOTIFIED);
-                owed.look();
-            }
-            // The worker searches afterwards, and asks then whether it has to end.
-            State::Retiring => {
-                self.pay_if_free(owed);
-                H::ends_later(self);
-            }
-            _ => {}
-        }
-    }
-
-    /// Pays what is owed to other threads, up to the first debt that needs a lock that another one holds.
-    /// That thread may have been stopped, and others may rely on this worker. Returns `true` if all is paid.
-    fn pay_if_free(&self, owed: &mut Owed) -> bool {
-        match self.core.pay_others_by(Patience::Tries, owed) {
-            Ok(()) => true,
-            Err(due) => {
-                owed.note(due);
-                false
-            }
-        }
-    }
-
     // ---- the queue ------------------------------------------------------------------
 
     /// Takes the next task out of the queue. If `head` has passed dead cells, gives their permits back and
@@ -312,9 +240,10 @@ impl<H: Host> Worker<'_, H> {
     }
 
     /// Counts this worker as awake, because it begins to look at the queue, as it was told to.
-    fn acknowledge_notification(&self) {
-        if self.it.record.has_first_order() {
-            // No thread relies on a worker that has obeyed no order yet, so it is not in the count.
+    fn begin_search(&self, generation: u64) {
+        // No thread relies on a worker that has obeyed no order yet, so it is not in the count.
+        let is_new = self.it.record.has_first_order();
+        if !self.obeys(generation) || is_new {
             return self.start_watching();
         }
         if self.ctx.is_counted.replace(true) {
@@ -342,8 +271,15 @@ impl<H: Host> Worker<'_, H> {
         let mut task = None;
         let mut backoff = Backoff::default();
         loop {
-            if self.core.env.may_have_to_end() && H::has_to_end(self) {
-                return Next::Retire;
+            if self.core.env.may_have_to_end() {
+                // The host may wait for its lock. So no thread may rely on this worker.
+                self.stop_watching();
+                if self.pay_without_task(State::Searching) != State::Searching {
+                    return self.wait();
+                }
+                if H::has_to_end(self) {
+                    return Next::Retire;
+                }
             }
             let popped = self.pop(&mut task);
             let in_progress = matches!(popped, Popped::InProgress);
@@ -404,7 +340,7 @@ impl<H: Host> Worker<'_, H> {
                     self.ctx.owe(|rest| *rest = owed);
                 }
             }
-            if stop() && H::should_search(self) && self.claim_own_slot() {
+            if stop() && H::should_search(self) && self.it.claim_self() {
                 return Next::Search;
             }
             if self.it.may_park() {
@@ -426,10 +362,11 @@ impl<H: Host> Worker<'_, H> {
     fn look(&self) -> Option<Next> {
         // SAFETY: this thread is the slot's worker. It has no task, because it is new or has ended its
         // last one.
-        if let Some(order) = unsafe { self.it.poll_order() } {
+        if let Some((order, generation)) = unsafe { self.it.poll_order() } {
             match order {
-                Next::Search => self.acknowledge_notification(),
+                Next::Search => self.begin_search(generation),
                 Next::Run { .. } => {
+                    self.obeys(generation);
                     self.it.record.has_first_order();
                     self.stop_watching();
                 }

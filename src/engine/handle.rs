@@ -5,12 +5,12 @@ use crate::engine::group::submit_member;
 use crate::engine::shared::Core;
 use crate::engine::submit::request::SubmitterOptions;
 use crate::error::{Panic, Refused, TaskError};
-use crate::parts::completion::{pair, HandleSide, TaskSide};
+use crate::parts::completion::{pair, HandleSide, TaskSide, WaitNode};
 use crate::parts::deadline::Deadline;
 use crate::parts::members::Owner;
 use crate::sync::Arc;
 use crate::work::context::Ctx;
-use crate::work::job::{End, Job, NeverRan, Release, TaskEnd};
+use crate::work::job::{End, Job, NeverRan, Release, Task, TaskEnd};
 use crate::work::options::StoredOptions;
 use crate::work::owed::Owed;
 use std::task::Waker;
@@ -25,6 +25,10 @@ unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSi
 
     fn own_options(&self) -> Option<&impl StoredOptions> {
         Some(&self.node().label)
+    }
+
+    fn node(&self) -> Option<&WaitNode> {
+        Some(TaskSide::node(self))
     }
 
     fn run(mut self, ctx: &Ctx<'_>, end: End<'_>) {
@@ -60,7 +64,7 @@ unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSi
 pub(crate) struct Ticket<R> {
     side: HandleSide<Outcome<R>>,
     core: Arc<Core>,
-    /// The place where the task was put. `None` once the handle is detached, and so cannot cancel
+    /// The place where the task was put at first. `None` once the handle is detached, and so cannot cancel
     /// the task.
     location: Option<Location>,
 }
@@ -121,22 +125,21 @@ impl<R> Ticket<R> {
     /// discards it. Otherwise marks it as cancelled. Does nothing if the task has ended.
     pub(crate) fn cancel(&self) {
         let (node, core) = (self.side.node(), &self.core);
-        let Some(location) = self.location.filter(|_| !node.has_outcome()) else {
+        let Some(first) = self.location.filter(|_| !node.has_outcome()) else {
             return;
         };
-        let mut owed = Owed::default();
-        if let Some(task) = core.withdraw(
-            location,
-            |core, task| _ = core.count_removed(task),
-            &mut owed,
-        ) {
-            core.discard([task], || TaskError::Cancelled, &mut owed);
-            return core.pay(&mut owed);
-        }
-        if let Some(slot) = node.cancel() {
+        let starts_on = node.cancel();
+        let location = first.unless_moved(node);
+        if let Some(slot) = starts_on {
             let decision = &core.slots[slot].record.decision;
             let _ = decision.abandon(location.task_id(), 0);
+            return;
         }
+        let mut owed = Owed::default();
+        let count = |core: &Core, task: &Task| _ = core.count_removed(task);
+        let task = core.withdraw(location, count, &mut owed);
+        core.discard(task, || TaskError::Cancelled, &mut owed);
+        core.pay(&mut owed);
     }
 
     /// Lets the task continue after the handle has been dropped.

@@ -5,6 +5,8 @@ use crate::core::submission::Location;
 use crate::core::worker::{Next, Worker};
 use crate::engine::shared::{Core, Shared};
 use crate::parts::gate::Permit;
+use crate::parts::in_flight::Seen;
+use crate::parts::members::Pending;
 use crate::parts::slot::Claim;
 use crate::sync::{fork, Arc, IsHeld, Patience};
 use crate::work::job::{Task, TaskEnd};
@@ -43,6 +45,17 @@ impl Host for Shared {
             ages.note(&core.queue, position, stamp);
         }
         core.discard_if_late(position, owed);
+    }
+
+    fn push_again(core: &Arc<Core>, task: Task, permit: Permit, owed: &mut Owed) {
+        let group = task.look().members.as_ref().map(Pending::share);
+        let position = (core.queue).push_with(&mut Some(task), permit, Task::move_to);
+        core.look(Seen::is_any_searching, owed);
+        Self::has_pushed(core, position, Self::stamp(core), owed);
+        if let Some(group) = group {
+            core.member_accepted(&group, Location::Queue { position }, || &mut *owed);
+        }
+        core.discard_if_cancelled(position, owed);
     }
 
     fn count_unrun(core: &Core, end: TaskEnd) {

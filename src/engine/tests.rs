@@ -27,6 +27,7 @@ use std::thread;
 use std::time::Duration;
 
 mod held_locks;
+mod mailbox;
 
 fn serves(core: &Arc<Core>, f: impl FnOnce() + Send + 'static) -> bool {
     submit(core, (), f, |task, debts| core.submit_plain(task, debts)).is_ok()

@@ -39,6 +39,13 @@ impl<T: Send + 'static> Promise<T> {
         }
     }
 
+    /// Moves the task to a queue position, as its worker does. Returns `true` if the handle has cancelled
+    /// it.
+    pub fn move_to(&self, position: u64) -> bool {
+        self.0.node().move_to(position);
+        self.0.node().is_cancelled()
+    }
+
     /// Ends the task. Drops the outcome if the handle has left or is leaving, and delivers it
     /// otherwise. Then calls the waker, or drops the node if the handle has left meanwhile.
     pub fn end(self, outcome: T) {
@@ -73,6 +80,12 @@ impl<T: Send + 'static> Promised<T> {
             // `abandon` fails if the task has ended. There is nothing to cancel then.
             let _ = decision.0.abandon(TASK_ID, 0);
         }
+    }
+
+    /// Cancels the task, which no worker starts. Returns the position to which a worker has moved it.
+    pub fn cancel_queued(&self) -> Option<u64> {
+        assert_eq!(self.0.node().cancel(), None);
+        self.0.node().moved_to()
     }
 
     fn take(&mut self) -> T {

@@ -177,42 +177,54 @@ impl Slot {
         unsafe { self.slot.begin_start() };
     }
 
-    /// Notes that the worker is about to call user code. Returns `false` if it has a task: then the
+    /// Notes that the worker is about to call wakers. Returns `false` if it has a task: then the
     /// task waits. Waits while another thread is about to write an order.
     pub fn step_aside(&self) -> bool {
         loop {
-            match self.slot.step_aside(true) {
-                Some(State::Offered | State::Busy) => return false,
-                Some(_) => return true,
+            match self.slot.step_aside(State::Calling) {
+                Some(before) => return !before.has_task(),
                 None => thread::yield_now(),
             }
         }
     }
 
-    /// Notes that the worker has called user code. Returns `true` if it is to look at the queue, and
+    /// Notes that the worker has called its wakers. Returns `true` if it is to look at the queue, and
     /// `false` if it has a task, or another thread holds the slot.
     pub fn come_back(&self) -> bool {
-        self.slot.come_back()
+        let before = self.slot.step_aside(State::Searching);
+        before.is_some_and(|before| !before.has_task())
     }
 
-    /// Leaves a slot whose task this thread has taken back. Sends the worker to the queue if it calls
-    /// no user code any more. Returns `true` if it was sent.
-    pub fn leave_revoked(&self) -> bool {
-        // SAFETY: the caller has taken its task back, so it holds the slot.
-        let sent = unsafe { !self.slot.leave_calling() };
-        if sent {
-            self.search_first();
+    /// Takes the worker's task out of its mailbox, and puts it back unless `moves`. Returns the task if it
+    /// was there and moves; the worker is to look at the queue then. Returns `None` if the task was put
+    /// back, or was taken back by its caller.
+    pub fn empty_mailbox(&self, moves: bool, revocable: bool) -> Option<usize> {
+        loop {
+            // SAFETY: as in `publish_idle`.
+            match unsafe { self.slot.poll_order() } {
+                None => thread::yield_now(),
+                Some((Order::Run { task, permit }, _)) if moves => {
+                    permit.leave_with_task();
+                    self.search_after_task();
+                    return Some(task);
+                }
+                Some((Order::Run { task, permit }, _)) => {
+                    // SAFETY: the worker has just taken this task.
+                    unsafe { self.slot.put_back(task, permit, revocable) };
+                    return None;
+                }
+                Some(_) => return None,
+            }
         }
-        sent
     }
 
     /// Waits for an order, parked, as the worker does.
     pub fn wait(&self) -> Told {
         loop {
             // SAFETY: as in `publish_idle`.
-            if let Some(order) = unsafe { self.slot.poll_order() } {
+            if let Some((order, _)) = unsafe { self.slot.poll_order() } {
                 return match order {
-                    Order::Run { task, permit, .. } => {
+                    Order::Run { task, permit } => {
                         permit.leave_with_task();
                         Told::Run(task)
                     }

@@ -36,6 +36,7 @@ use crate::sync::{
     PlainU64,
 };
 use crossbeam_utils::CachePadded;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
@@ -216,6 +217,13 @@ impl Pending {
         Self(self.0)
     }
 
+    /// Returns a reference that keeps the group alive even if the task leaves.
+    pub(crate) fn share(&self) -> Arc<Members> {
+        // SAFETY: this is the address of an `Arc` (`Pending::of`). The task inside keeps the group alive.
+        let members = ManuallyDrop::new(unsafe { Arc::from_raw(self.0.as_ptr()) });
+        Arc::clone(&members)
+    }
+
     #[inline]
     pub(crate) fn members(&self) -> &Members {
         // SAFETY: the task is inside, so an owner or `Rare::kept` keeps the group alive.
@@ -312,13 +320,8 @@ impl Leaving {
         if self.group.members().generation != fork::generation() {
             return Ok(());
         }
-        let members = self.group.0.as_ptr().cast_const();
-        // SAFETY: the pointer comes from an `Arc` (`Pending::of`), and the group lives while the task is
-        // inside. The reference made here keeps the group alive until the lock is free again.
-        let members = unsafe {
-            Arc::increment_strong_count(members);
-            Arc::from_raw(members)
-        };
+        // This keeps the group alive until the lock is free again.
+        let members = self.group.share();
         let Ok(mut rare) = lock_by(&members.rare, patience) else {
             return Err(self);
         };

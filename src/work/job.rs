@@ -6,7 +6,7 @@
 //! fills one cache line.
 
 use crate::error::TaskError;
-use crate::parts::completion::Answered;
+use crate::parts::completion::{Answered, WaitNode};
 use crate::parts::members::{Ended, Gone, Leaving, Pending};
 use crate::work::context::Ctx;
 use crate::work::observe::Moment;
@@ -16,6 +16,7 @@ use crate::work::panics::has_panicked;
 use std::any::Any;
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, MaybeUninit};
+use std::ptr::NonNull;
 
 /// The size in bytes up to which a job is stored without a box.
 pub(crate) const INLINE: usize = 48;
@@ -112,6 +113,14 @@ pub(crate) unsafe trait Job: Sized {
     fn own_options(&self) -> Option<&impl StoredOptions> {
         None::<&()>
     }
+    /// Returns the node that the task shares with its waiter, if it has one.
+    fn node(&self) -> Option<&WaitNode> {
+        None
+    }
+    /// Returns `true` if a worker of the pool waits for the task, so that it must not be queued.
+    fn must_not_queue(&self) -> bool {
+        false
+    }
     /// `true` for a scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
     /// `true` if a blocked caller waits for the task, and may take it back before a worker starts
@@ -205,6 +214,15 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         ctx.owe(|owed| release.settle(owed));
     }
 
+    fn look(&self) -> Look {
+        Look {
+            times: self.options().times,
+            node: self.job.node().map(NonNull::from),
+            members: self.pending(),
+            must_not_queue: self.job.must_not_queue(),
+        }
+    }
+
     fn discard(self, why: NeverRan) -> Release {
         let pending = self.pending();
         let mut release = self.job.discard(why);
@@ -219,8 +237,8 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         must_run: J::MUST_RUN,
         awaited: J::AWAITED,
         offered: J::OFFERED,
-        // SAFETY: by the contract of `Table::times`.
-        times: |bytes| unsafe { Self::load(bytes) }.options().times,
+        // SAFETY: by the contract of `Table::look`.
+        look: |bytes| unsafe { Self::load(bytes) }.look(),
         // SAFETY: by the contract of `Table::run`.
         run: |bytes, ctx, end| unsafe { Self::take(bytes) }.run(ctx, end),
         // SAFETY: by the contract of `Table::discard`.
@@ -290,6 +308,17 @@ pub(crate) fn note_gone(ctx: &Ctx<'_>, gone: Gone) {
 
 type Bytes = MaybeUninit<[u64; INLINE / 8]>;
 
+/// What is to be seen of a task that has not started.
+pub(crate) struct Look {
+    /// The times within which it must start and end, if it has any.
+    pub(crate) times: Option<TaskTimes>,
+    /// The node lives until the task is consumed.
+    node: Option<NonNull<WaitNode>>,
+    /// A copy of the task's place in its group, which is not used up.
+    pub(crate) members: Option<Pending>,
+    pub(crate) must_not_queue: bool,
+}
+
 /// The constants and the functions of one type of job. Each [`Task`] with a job of that type refers
 /// to them.
 pub(crate) struct Table {
@@ -298,9 +327,9 @@ pub(crate) struct Table {
     pub(crate) offered: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
-    times: unsafe fn(&Bytes) -> Option<TaskTimes>,
+    look: unsafe fn(&Bytes) -> Look,
     /// # Safety
-    /// As for `times`. The call consumes the job, so the bytes must not be used again.
+    /// As for `look`. The call consumes the job, so the bytes must not be used again.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
     /// As for `run`.
@@ -348,10 +377,26 @@ impl Task {
         (contents.stored, contents.job)
     }
 
-    /// Returns the times within which the task must start and end, if it has any.
-    pub(crate) fn times(&self) -> Option<TaskTimes> {
+    pub(crate) fn look(&self) -> Look {
         // SAFETY: a `Task` holds a live job until it is consumed.
-        unsafe { (self.table.times)(&self.bytes) }
+        unsafe { (self.table.look)(&self.bytes) }
+    }
+
+    /// Tells the task's waiter, if it has one, that the task is at this queue position now.
+    pub(crate) fn move_to(&self, position: u64) {
+        if let Some(node) = self.node() {
+            node.move_to(position);
+        }
+    }
+
+    /// Returns `true` if the task's handle has cancelled it.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.node().is_some_and(WaitNode::is_cancelled)
+    }
+
+    fn node(&self) -> Option<&WaitNode> {
+        // SAFETY: the node lives until the task is consumed, and this borrows the task.
+        self.look().node.map(|node| unsafe { node.as_ref() })
     }
 
     /// Runs the task in its place, without a move, and empties the place.

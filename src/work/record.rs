@@ -21,9 +21,9 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) decision: Decision,
-    /// The number of tasks of the slot's workers that have ended, by how they ended. A thread that
-    /// takes a task back from the mailbox counts it here as discarded.
-    ended: [AtomicU64; 3],
+    /// The number of tasks that the slot's workers have got and have no more, by what became of them. A
+    /// thread that takes a task back from the mailbox counts it here as unrun.
+    ended: [AtomicU64; 4],
     /// The number of tasks that the slot's workers took from the queue.
     taken: AtomicU64,
     /// The description of the latest task that has a label. In a pool that tracks ages, the
@@ -49,8 +49,8 @@ const NO_WORKER: u64 = u64::MAX;
 /// The counts of a slot, read one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Ended tasks: completed, panicked, unrun.
-    pub(crate) ended: [u64; 3],
+    /// Tasks that are no longer here: completed, panicked, unrun, moved to the queue.
+    pub(crate) ended: [u64; 4],
     pub(crate) taken: u64,
     /// The number of tasks handed over.
     pub(crate) generation: u64,
@@ -59,11 +59,11 @@ pub(crate) struct Tally {
 impl Tally {
     /// Returns how many tasks have run to their end.
     pub(crate) fn ran(self) -> u64 {
-        let [completed, panicked, _] = self.ended;
+        let [completed, panicked, ..] = self.ended;
         completed.wrapping_add(panicked)
     }
 
-    /// Returns how many tasks have ended, whether they ran or not.
+    /// Returns how many tasks are no longer here, whether they ran or not.
     fn ended(self) -> u64 {
         self.ended.into_iter().fold(0, u64::wrapping_add)
     }
@@ -112,6 +112,12 @@ impl Record {
     pub(crate) fn count_unrun(&self) {
         // ORDERING: L1: raised after the pool's count of expired or of discarded tasks.
         self.ended[2].fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts a task that the slot's worker has moved from its mailbox to the queue.
+    pub(crate) fn count_moved(&self) {
+        // ORDERING: L1: raised after the push. So no reader finds the task nowhere.
+        self.ended[3].fetch_add(1, Ordering::SeqCst);
     }
 
     /// Returns all counts, with the generation that `load` reads.

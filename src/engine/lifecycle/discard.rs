@@ -19,7 +19,7 @@ impl Core {
     /// Counts an accepted task that will not run: as expired if its deadline has passed, otherwise
     /// as discarded. Returns how it counted.
     pub(crate) fn count_removed(&self, task: &Task) -> TaskEnd {
-        let times = task.times();
+        let times = task.look().times;
         if times.is_some_and(|times| times.due() <= self.env.nanos_now()) {
             self.host.counts.expire();
             TaskEnd::Expired
@@ -43,6 +43,19 @@ impl Core {
         if self.env.is_discarding() {
             self.discard_at([position], owed);
         }
+    }
+
+    /// Takes out the task at a position if its handle has cancelled it. The worker that has moved it there
+    /// calls this, because the handle may not have found the task (C3).
+    pub(crate) fn discard_if_cancelled(&self, position: u64, owed: &mut Owed) {
+        let count = |task: &Task| {
+            let is_cancelled = task.is_cancelled();
+            if is_cancelled {
+                self.count_removed(task);
+            }
+            is_cancelled
+        };
+        self.take_out([position], count, || TaskError::Cancelled, owed);
     }
 
     fn discard_at(&self, positions: impl IntoIterator<Item = u64>, owed: &mut Owed) {

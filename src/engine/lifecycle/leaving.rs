@@ -3,15 +3,18 @@
 use crate::core::worker::{Next, Worker};
 use crate::engine::shared::{Registry, Shared};
 use crate::parts::slot::State;
-use crate::sync::{lock, thread, Guard, Ordering};
+use crate::sync::{lock, lock_by, thread, Guard, IsHeld, Ordering, Patience};
 
 impl Worker<'_, Shared> {
     /// Returns `true` if this worker may have to end. A thread that closes the pool or lowers the
     /// limit sets a flag, then looks for idle workers. This worker first becomes idle, then reads
-    /// the flag. So that thread finds this worker idle, or this worker sees the flag (P3).
+    /// the flag. So that thread finds this worker idle, or this worker sees the flag (P3). Also returns `true`
+    /// if another thread holds the lock: it may have been stopped, and this worker may get a task.
     pub(crate) fn has_reason_to_end(&self) -> bool {
-        let registry = lock(&self.core.host.registry);
-        self.may_end_closed(&registry) || self.core.is_self_surplus(&registry)
+        match lock_by(&self.core.host.registry, Patience::Tries) {
+            Ok(registry) => self.may_end_closed(&registry) || self.core.is_self_surplus(&registry),
+            Err(IsHeld) => true,
+        }
     }
 
     /// Returns `true` if the pool is closed and does not need this worker. The last worker stays until

@@ -103,7 +103,9 @@ impl Core {
         self.begin_start(slot, has_task)?;
         let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
-        let main = move || worker::main(&core, slot);
+        // This thread holds the slot, so the new worker's first order comes after this reading.
+        let generation = self.slots[slot].load().generation();
+        let main = move || worker::main(&core, slot, generation);
         let ended = Arc::clone(&self.host.ended);
         match start(name, self.host.stack_size, ended, main) {
             Ok(thread) => Ok((slot, thread)),

@@ -26,6 +26,30 @@ fn occupy(group: &Group) -> (usize, mpsc::Sender<()>) {
     (slot, open)
 }
 
+/// A worker that asks whether it has to end does not count as awake meanwhile: the thread that holds the
+/// registry's lock may have been stopped.
+#[test]
+fn a_worker_that_asks_whether_it_has_to_end_is_not_counted() {
+    let core = &pool(Builder::new().max_workers(1).queue_capacity(4));
+    assert!(serves(core, || ()));
+    until(|| core.slots[0].load().is_idle());
+    let stopped = lock(&core.host.registry);
+    core.env.set_surplus(true);
+    let (tell, told) = mpsc::channel();
+    assert!(serves(core, move || tell.send(()).expect("a test")));
+    let is_left = || {
+        let inside = core.inside();
+        let searches = core.slots[0].load().state() == State::Searching;
+        searches && (inside.awake, inside.notified) == (0, 0)
+    };
+    let is_uncounted = within_seconds(is_left);
+    core.env.set_surplus(false);
+    drop(stopped);
+    assert!(is_uncounted);
+    assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(()));
+    end(core);
+}
+
 /// Law 20: a worker releases the caller of a finished task without waiting for another thread.
 #[test]
 fn a_caller_is_released_while_another_thread_holds_the_lines_lock() {

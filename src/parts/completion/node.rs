@@ -85,6 +85,9 @@ pub(crate) struct WaitNode {
     pub(crate) label: Option<&'static str>,
     /// The caller's deadline in nanoseconds. Zero until the caller has stored it.
     deadline: AtomicU64,
+    /// The queue position to which a worker has moved the task from its mailbox, plus one. Zero until
+    /// then, and for a task that stays where it was put.
+    moved_to: AtomicU64,
     pub(crate) alive: Alive,
 }
 
@@ -104,6 +107,7 @@ impl WaitNode {
             wake_up: UnsafeCell::new(None),
             label,
             deadline: AtomicU64::new(0),
+            moved_to: AtomicU64::new(0),
             alive: Alive::new(),
         }
     }
@@ -165,12 +169,35 @@ impl WaitNode {
         told & CANCELLED != 0
     }
 
+    /// Notes the queue position to which a worker has moved the task. Called at most once, before
+    /// another thread can take the task there.
+    pub(crate) fn move_to(&self, position: u64) {
+        self.alive.touch();
+        // ORDERING: C3: releases that the task has left its mailbox. A handle that cancels the task
+        // acquires it by `worker_slot`, unless the worker finds the mark.
+        self.moved_to.store(position + 1, Ordering::Release);
+    }
+
+    /// Returns the queue position to which a worker has moved the task, if one has.
+    pub(crate) fn moved_to(&self) -> Option<u64> {
+        // ORDERING: C3: acquires that the task has left its mailbox.
+        self.moved_to.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// Returns `true` if the handle has cancelled the task, which no worker has started. A cancel that
+    /// comes later finds where the task is.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        // ORDERING: C3: a read-modify-write: either it sees the mark, or the cancel acquires `moved_to`.
+        self.worker_slot.fetch_or(0, Ordering::AcqRel) & CANCELLED != 0
+    }
+
     /// Marks the handle's task as cancelled. If a worker has started the task, returns that
-    /// worker's slot. If not, returns `None`. The worker that starts the task later finds the mark,
-    /// and calls [`Decision::abandon`](super::Decision::abandon) on behalf of the handle.
+    /// worker's slot. If not, returns `None`: the caller takes the task out. If it does not find the
+    /// task, a worker has it in hand, and finds the mark: it is about to start the task, and calls
+    /// [`Decision::abandon`](super::Decision::abandon) on behalf of the handle; or it moves the task.
     pub(crate) fn cancel(&self) -> Option<usize> {
-        // ORDERING: C3: acquires that the decision has been started. Releases what the handle did
-        // before.
+        // ORDERING: C3: acquires that the decision has been started, or that the task was moved.
+        // Releases what the handle did before.
         let told = self.worker_slot.fetch_or(CANCELLED, Ordering::AcqRel);
         ((told % LEAVES) as usize).checked_sub(1)
     }

@@ -1,7 +1,7 @@
 //! A slot: a single-slot channel to one worker thread.
 //!
 //! The slot's *word* is authoritative; the rings only give hints. The word holds a [state](State),
-//! three flags and a generation. It changes only by read-modify-write operations, and its state
+//! two flags and a generation. It changes only by read-modify-write operations, and its state
 //! only by the steps of [`State::next`]. The protocol page lists the thread that takes each step.
 //!
 //! **Invariant**: an `Idle` slot has an entry in the ready ring, or a thread has just popped that
@@ -24,7 +24,7 @@ use crate::parts::gate::Permit;
 use crate::parts::ring::Ring;
 use crate::sync::{thread, AtomicU64, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
-use word::{changed, CALLS, GENERATION, LISTED, PARKED};
+use word::{changed, GENERATION, LISTED, PARKED};
 pub(crate) use word::{State, Word};
 
 /// The right to give a worker its next order. The thread that has this right holds the worker's
@@ -51,11 +51,7 @@ impl Claim {
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Order<T> {
-    Run {
-        task: T,
-        permit: Permit,
-        generation: u64,
-    },
+    Run { task: T, permit: Permit },
     Search,
     Retire,
 }
@@ -278,7 +274,7 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Takes an offered task back if the worker has not started it. The caller then holds the slot,
-    /// and sends the worker to look at the queue, or leaves it to its calls.
+    /// and sends the worker to look at the queue.
     #[must_use]
     pub(crate) fn revoke(&self, generation: u64) -> Option<(T, Permit)> {
         self.update(|word| {
@@ -315,52 +311,30 @@ impl<T, R> Slot<T, R> {
         self.leave_idle(State::Searching, Word::is_idle).is_some()
     }
 
-    /// Notes that the calling worker is about to do what may take long: to call user code, or to wait for
-    /// a lock. Makes it `Calling` if `wakes` is set, because it only has wakers to call, and otherwise
-    /// `Searching`, unless a task was handed to it. Returns its state before, or `None` if another thread
-    /// is about to write its order.
+    /// Moves the calling worker, which is about to do what may take long, to the state `to`: `Calling`
+    /// or `Searching`. Does nothing if a task was handed to it. Returns its word before, or `None` if
+    /// another thread is about to write its order.
     #[must_use]
-    pub(crate) fn step_aside(&self, wakes: bool) -> Option<State> {
-        let next = |word: Word| match word.state() {
-            State::Idle | State::Searching | State::Retiring if wakes => {
-                Some(word.to(State::Calling).with(CALLS))
-            }
-            State::Idle | State::Searching | State::Retiring => Some(word.to(State::Searching)),
-            State::Offered | State::Busy => Some(word.with(CALLS)),
-            _ => None,
-        };
-        self.update(next).map(Word::state)
+    pub(crate) fn step_aside(&self, to: State) -> Option<Word> {
+        self.update(|word| match word.state() {
+            State::Idle | State::Searching | State::Retiring | State::Calling => Some(word.to(to)),
+            State::Offered | State::Busy => Some(word),
+            State::Held | State::Free => None,
+        })
     }
 
-    /// Notes that the calling worker has called its wakers, and is about to call other user code. If it is
-    /// `Calling`, makes it `Searching`. From then on no task is handed to it.
-    pub(crate) fn stop_calling(&self) {
-        self.update(|word| {
-            let is_calling = word.state() == State::Calling;
-            is_calling.then(|| word.to(State::Searching).without(CALLS))
-        });
-    }
-
-    /// Notes that the calling worker has done what may take long. Returns `true` if it is `Searching` now,
-    /// and `false` if a task was, or is about to be, handed to it.
-    #[must_use]
-    pub(crate) fn come_back(&self) -> bool {
-        let before = self.update(|word| match word.state() {
-            State::Calling => Some(word.to(State::Searching).without(CALLS)),
-            _ => word.calls().then(|| word.without(CALLS)),
-        });
-        // Without the flag no task was handed over: the worker was `Searching` already.
-        before.is_none_or(|word| word.state() == State::Calling)
-    }
-
-    /// Leaves a slot whose task was taken back, if its worker still calls user code. No other task is
-    /// handed to it then. Returns `false` if the worker is to get an order instead.
+    /// Puts a task back that the calling worker has taken out of its mailbox, and has not started. If it
+    /// is `revocable`, its caller may take it back again.
     ///
     /// # Safety
-    /// The caller holds the slot, because it has taken its task back.
-    pub(crate) unsafe fn leave_calling(&self) -> bool {
-        let to = |word: Word| word.to(State::Searching).without(CALLS);
-        self.update(|word| word.calls().then(|| to(word))).is_some()
+    /// The caller is the slot's worker, in `Busy`, and has taken this task by [`Slot::poll_order`].
+    pub(crate) unsafe fn put_back(&self, task: T, permit: Permit, revocable: bool) {
+        permit.leave_with_task();
+        // SAFETY: by this function's contract, the mailbox is empty, and only the worker may write it.
+        (self.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
+        if revocable {
+            self.shift(State::Busy, State::Offered, 0);
+        }
     }
 
     fn leave_idle(&self, to: State, may: impl Fn(Word) -> bool) -> Option<Claim> {
@@ -376,31 +350,32 @@ impl<T, R> Slot<T, R> {
         self.load().state() == State::Held
     }
 
-    /// Returns the worker's order if there is one. Taking an offered task starts it. Also returns
-    /// `None` if another thread changes the word meanwhile. The worker looks again then, as it does
-    /// while there is no order.
+    /// Returns the worker's order if there is one, with the generation of the word. Taking an offered task
+    /// starts it. Also returns `None` if another thread changes the word meanwhile. The worker looks
+    /// again then, as it does while there is no order.
     ///
     /// # Safety
     /// The caller is the slot's worker and has no task: it is new, or it has taken its last task out of
     /// the mailbox and ended it.
     #[inline]
-    pub(crate) unsafe fn poll_order(&self) -> Option<Order<T>> {
+    pub(crate) unsafe fn poll_order(&self) -> Option<(Order<T>, u64)> {
         let word = self.load();
+        let generation = word.generation();
         let runs = match word.state() {
             State::Busy => true,
             State::Offered => self.swap_if(word, word.to(State::Busy)).is_ok(),
-            State::Searching => return Some(Order::Search),
-            State::Retiring => return Some(Order::Retire),
+            State::Searching => return Some((Order::Search, generation)),
+            State::Retiring => return Some((Order::Retire, generation)),
             State::Idle | State::Held | State::Calling => false,
             State::Free => unreachable!("a worker's slot is not free"),
         };
-        runs.then(|| Order::Run {
+        let run = || Order::Run {
             // SAFETY: this thread saw `Busy` or won `Offered -> Busy`. The mailbox has not been
             // emptied since, because the worker has no task, by this function's contract.
             task: unsafe { self.empty() },
             permit: Permit::of_taken_task(),
-            generation: word.generation(),
-        })
+        };
+        runs.then(|| (run(), generation))
     }
 
     /// Sets `PARKED` for the worker if it is still idle. Returns `true` if the worker may park: the

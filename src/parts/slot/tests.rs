@@ -46,11 +46,7 @@ fn revoke(slot: &Channel, generation: u64) -> Option<&'static str> {
 
 fn run(slot: &Channel) -> (&'static str, u64) {
     match own!(slot.poll_order()) {
-        Some(Order::Run {
-            task,
-            permit,
-            generation,
-        }) => {
+        Some((Order::Run { task, permit }, generation)) => {
             permit.leave_with_task();
             (task, generation)
         }
@@ -134,7 +130,7 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert!(!slot.bench() && !slot.load().is_benched());
     // SAFETY: the slot was claimed with this claim.
     unsafe { slot.send_searching(claim) };
-    assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
+    assert!(matches!(own!(slot.poll_order()), Some((Order::Search, _))));
     assert_eq!(slot.load().generation(), 0, "that is no task");
     own!(slot.publish_idle(&ready, 0));
     assert_eq!(ready.pop(), Some(0));
@@ -159,7 +155,7 @@ fn an_offered_task_is_run_or_taken_back() {
     assert!(own!(slot.poll_order()).is_none());
     // The caller sends the worker to the queue.
     own!(slot.send_searching(Claim::AWAKE));
-    assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
+    assert!(matches!(own!(slot.poll_order()), Some((Order::Search, _))));
     own!(slot.publish_idle(&ready, 0));
 
     let claim = slot.claim_last_used(0, true, || true).unwrap();
@@ -174,7 +170,7 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     let slot = idle(&ready);
     assert!(slot.retire(true).is_none(), "not on the bench");
     assert!(slot.retire(false).is_some());
-    assert!(matches!(own!(slot.poll_order()), Some(Order::Retire)));
+    assert!(matches!(own!(slot.poll_order()), Some((Order::Retire, _))));
     own!(slot.step(State::Retiring, State::Searching));
     assert_eq!(slot.load().state(), State::Searching);
     own!(slot.publish_idle(&ready, 0));
@@ -187,11 +183,16 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     own!(slot.start_failed());
     own!(slot.begin_start());
     own!(slot.send_searching(Claim::AWAKE));
-    assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
+    assert!(matches!(own!(slot.poll_order()), Some((Order::Search, _))));
     // The worker checks whether it must end.
     own!(slot.step(State::Searching, State::Retiring));
     own!(slot.step(State::Retiring, State::Free));
     assert_eq!(slot.load().state(), State::Free);
+}
+
+/// Moves the worker to the state, and returns its state before. `None`: its order is about to be written.
+fn step_aside(slot: &Channel, to: State) -> Option<State> {
+    slot.step_aside(to).map(Word::state)
 }
 
 /// A worker that calls wakers takes a task only from the thread that used it last, and none once it calls
@@ -200,52 +201,59 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
 fn a_worker_that_calls_user_code_is_left_alone() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    assert_eq!(slot.step_aside(true), Some(Idle));
+    let claims = || slot.claim_last_used(0, true, || true);
+    assert_eq!(step_aside(&slot, Calling), Some(Idle));
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.claim_listed().is_none() && slot.claim_benched().is_none());
     assert!(slot.retire(false).is_none() && !slot.claim_self() && !slot.may_park());
-    let claim = slot
-        .claim_last_used(0, true, || true)
-        .expect("it takes a task");
+    assert!(slot.claim_last_used(0, true, || false).is_none());
+    let claim = claims().expect("it takes a task");
     assert!(!claim.parked);
+    assert_eq!(step_aside(&slot, Searching), None);
     let generation = hand_over(&slot, claim, "a", true);
     assert_eq!(revoke(&slot, generation), Some("a"));
-    assert!(own!(slot.leave_calling()));
-    let takes_none = || slot.claim_last_used(0, true, || true).is_none();
-    assert!(takes_none() && slot.come_back() && takes_none());
-    assert_eq!(slot.step_aside(false), Some(Searching));
-    assert!(takes_none() && slot.come_back());
-    assert_eq!(slot.step_aside(true), Some(Searching));
-    slot.stop_calling();
-    assert!(takes_none() && slot.come_back());
+    own!(slot.send_searching(Claim::AWAKE));
+    assert!(claims().is_none());
+    assert_eq!(step_aside(&slot, Searching), Some(Searching));
+    assert_eq!(step_aside(&slot, Calling), Some(Searching));
+    assert_eq!(step_aside(&slot, Searching), Some(Calling));
+    assert!(claims().is_none());
     // A task that was handed over during the calls is there after them.
-    assert_eq!(slot.step_aside(true), Some(Searching));
-    let claim = slot
-        .claim_last_used(0, true, || true)
-        .expect("it takes a task");
+    assert_eq!(step_aside(&slot, Calling), Some(Searching));
+    let claim = claims().expect("it takes a task");
     let generation = hand_over(&slot, claim, "b", true);
-    assert!(!slot.come_back());
+    assert_eq!(step_aside(&slot, Searching), Some(Offered));
     assert_eq!(run(&slot), ("b", generation));
     own!(slot.publish_idle(&ready, 0));
-    // A task that was handed over before the calls may be taken back during them, and after them.
-    for ends_first in [false, true] {
+    // A task that was handed over before the calls may be taken back during them.
+    let claim = claims().expect("idle");
+    let generation = hand_over(&slot, claim, "c", true);
+    assert_eq!(step_aside(&slot, Calling), Some(Offered));
+    assert_eq!(revoke(&slot, generation), Some("c"));
+    own!(slot.send_searching(Claim::AWAKE));
+    assert_eq!(step_aside(&slot, Searching), Some(Searching));
+    own!(slot.publish_idle(&ready, 0));
+}
+
+/// A worker that has taken a task out of its mailbox puts it back, and the task's caller takes it back if it may.
+#[test]
+fn a_task_that_was_put_back_is_as_before() {
+    let ready = Ring::new(1, 0);
+    for revocable in [false, true] {
+        let slot = idle(&ready);
         let claim = slot.claim_last_used(0, true, || true).expect("idle");
-        assert_eq!(
-            slot.step_aside(true),
-            None,
-            "its order is about to be written"
-        );
-        let generation = hand_over(&slot, claim, "c", true);
-        assert_eq!(slot.step_aside(true), Some(Offered));
-        assert!(!ends_first || !slot.come_back());
-        assert_eq!(revoke(&slot, generation), Some("c"));
-        assert_eq!(own!(slot.leave_calling()), !ends_first);
-        if ends_first {
+        let generation = hand_over(&slot, claim, "a", revocable);
+        assert_eq!(run(&slot), ("a", generation));
+        // SAFETY: this thread is the worker, and has just taken the task.
+        unsafe { slot.put_back("a", Permit::of_taken_task(), revocable) };
+        assert_eq!(revoke(&slot, generation).is_some(), revocable);
+        if revocable {
             own!(slot.send_searching(Claim::AWAKE));
         } else {
-            assert!(slot.come_back());
+            assert_eq!(run(&slot), ("a", generation));
         }
         own!(slot.publish_idle(&ready, 0));
+        assert_eq!(ready.pop(), Some(0));
     }
 }
 
@@ -287,7 +295,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
     // SAFETY: the slot's start has begun, and its worker waits for its first order.
     unsafe { slot.set_thread(std::thread::current()) };
     own!(slot.send_searching(Claim::AWAKE));
-    assert!(matches!(own!(slot.poll_order()), Some(Order::Search)));
+    assert!(matches!(own!(slot.poll_order()), Some((Order::Search, _))));
     own!(slot.publish_idle(&ready, 0));
     assert!(slot.may_park());
     assert!(
@@ -320,10 +328,7 @@ fn a_words_flags_go_with_its_state() {
             assert_eq!(word.is_benched(), is_idle && listed == 0, "{word:?}");
             let is_in_service = !matches!(state, Free | Retiring);
             assert_eq!(word.is_in_service(), is_in_service, "{word:?}");
-            let calls = of(state, listed | CALLS);
-            assert_eq!(word.is_sound(), state != Calling, "{word:?}");
-            let may_call = matches!(state, Held | Offered | Busy | Calling);
-            assert_eq!(calls.is_sound(), may_call, "{calls:?}");
+            assert!(word.is_sound(), "{word:?}");
             assert_eq!(of(state, listed | PARKED).is_sound(), is_idle);
         }
     }

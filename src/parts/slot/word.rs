@@ -34,7 +34,7 @@ impl State {
             Free => &[Held],
             Held => &[Free, Offered, Busy, Searching],
             Offered => &[Busy, Held],
-            Busy => &[Idle, Searching],
+            Busy => &[Idle, Searching, Offered],
             Idle => &[Held, Searching, Retiring, Calling],
             Searching => &[Idle, Busy, Retiring, Calling],
             Retiring => &[Searching, Free, Calling],
@@ -47,14 +47,11 @@ const STATE: u64 = 7;
 /// Set while the ready ring has an entry of the slot. Also set while the worker is about to push
 /// that entry, and while a thread that has popped the entry has not yet cleared the flag.
 pub(super) const LISTED: u64 = 1 << 3;
-/// Set while the worker calls user code, or is about to. Meanwhile it obeys no order. A task that was
-/// handed to it waits, and may be taken back if it is `Offered`.
-pub(super) const CALLS: u64 = 1 << 5;
 /// Set while the worker is parked. The thread that gives it an order unparks it.
 pub(super) const PARKED: u64 = 1 << 4;
-/// One unit of the generation, which is in the upper 58 bits. The generation counts the tasks that
+/// One unit of the generation, which is in the upper 59 bits. The generation counts the tasks that
 /// were handed over. It wraps.
-pub(super) const GENERATION: u64 = 1 << 6;
+pub(super) const GENERATION: u64 = 1 << 5;
 
 /// A reading of the status word. If two readings are equal, no other task
 /// was handed to the slot in between.
@@ -101,12 +98,9 @@ impl Word {
         seen == Idle as u64 | LISTED || self.0 & STATE == Calling as u64
     }
 
-    pub(super) const fn calls(self) -> bool {
-        self.0 & CALLS != 0
-    }
-
-    pub(super) const fn with(self, flag: u64) -> Self {
-        Self(self.0 | flag)
+    /// Returns `true` if a task is in the mailbox, or runs.
+    pub(crate) const fn has_task(self) -> bool {
+        matches!(self.state(), Offered | Busy)
     }
 
     pub(crate) const fn is_parked(self) -> bool {
@@ -117,15 +111,9 @@ impl Word {
         self.0 & LISTED != 0
     }
 
-    /// Returns `true` if the flags are legal in this state: only an idle worker may be parked, and a
-    /// worker that has the flag `CALLS` is `Calling` unless a task was, or is about to be, handed to it.
+    /// Returns `true` if the flags are legal in this state: only an idle worker may be parked.
     pub(super) const fn is_sound(self) -> bool {
-        let calls = match self.state() {
-            Calling => true,
-            Held | Offered | Busy => self.calls(),
-            _ => false,
-        };
-        (self.is_idle() || !self.is_parked()) && calls == self.calls()
+        self.is_idle() || !self.is_parked()
     }
 
     /// Returns the word with the state `state`, and without `PARKED`.
@@ -147,7 +135,7 @@ impl Word {
 impl std::fmt::Debug for Word {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.state())?;
-        for (flag, name) in [(LISTED, "LISTED"), (PARKED, "PARKED"), (CALLS, "CALLS")] {
+        for (flag, name) in [(LISTED, "LISTED"), (PARKED, "PARKED")] {
             if self.0 & flag != 0 {
                 write!(f, " {name}")?;
             }

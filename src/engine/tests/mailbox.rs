@@ -1,0 +1,165 @@
+//! Tests of a task in the mailbox of a worker that has user code to call.
+
+use super::*;
+use crate::core::submission::Location;
+use crate::engine::handle::Outcome;
+use crate::error::TaskError;
+use crate::parts::completion::{pair, TaskSide};
+use crate::work::context::Ctx;
+use crate::work::job::{End, Job, NeverRan, Release, Task, TaskEnd};
+use crate::work::observe::Moment;
+use crate::work::panics::has_panicked;
+
+/// A task for which a worker of the pool waits, and which that worker may take back.
+struct Nested<F>(F);
+
+// SAFETY: `F` is `Send` and `'static`.
+unsafe impl<F: FnOnce() + Send + 'static> Job for Nested<F> {
+    const OFFERED: bool = true;
+
+    fn must_not_queue(&self) -> bool {
+        true
+    }
+
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        end(TaskEnd::ran(has_panicked(ctx.call(self.0))));
+    }
+
+    fn discard(self, _: NeverRan) -> Release {
+        Release {
+            captured: Some(Box::new(self.0)),
+            ..Release::default()
+        }
+    }
+}
+
+/// A value that waits when it is dropped.
+struct Waits(mpsc::Sender<()>, mpsc::Receiver<()>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+        let _ = self.1.recv();
+    }
+}
+
+/// A waker that waits, then drops a value.
+struct WaitsThenDrops<T>(Mutex<(mpsc::Receiver<()>, Option<T>)>);
+
+impl<T: Send + 'static> Wake for WaitsThenDrops<T> {
+    fn wake(self: Arc<Self>) {
+        let mut it = lock(&self.0);
+        let _ = it.0.recv();
+        let value = it.1.take();
+        drop(it);
+        drop(value);
+    }
+}
+
+/// A pool of two workers. One is busy; the other one calls a waker, and drops a value after that. Both wait.
+struct Scene {
+    /// The slot of the worker that calls the waker.
+    slot: usize,
+    end_wake: mpsc::Sender<()>,
+    dropping: mpsc::Receiver<()>,
+    end_drop: mpsc::Sender<()>,
+    _busy: mpsc::Sender<()>,
+    /// Dropped last: that waits for the tasks.
+    pool: Pool,
+}
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+impl Scene {
+    fn new() -> Self {
+        let pool = Builder::new().max_workers(2).build().expect("a pool");
+        let core = pool.core();
+        // A future waits in the line of a full group. The waker drops it, and the worker drops its
+        // capture after that.
+        let (busy, occupied) = mpsc::channel::<()>();
+        let full = pool.limited_group(1);
+        full.serve(move || occupied.recv().unwrap_or_default())
+            .expect("space");
+        let ((drops, dropping), (end_drop, drop_ends)) = (mpsc::channel(), mpsc::channel());
+        let value = Waits(drops, drop_ends);
+        let mut in_line = Box::pin(full.awaitable().serve_async(move || drop(value)));
+        let noop = &mut Context::from_waker(Waker::noop());
+        assert!(in_line.as_mut().poll(noop).is_pending());
+
+        let (open, gate) = mpsc::channel::<()>();
+        let mut handle = pin!(pool.awaitable().serve(move || gate.recv()).expect("space"));
+        let (end_wake, wake_ends) = mpsc::channel();
+        let waits = WaitsThenDrops(Mutex::new((wake_ends, Some(in_line))));
+        let waker = Waker::from(Arc::new(waits));
+        let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        open.send(()).expect("it waits");
+        let calls = || (0..2_usize).find(|it| core.slots[*it].load().state() == State::Calling);
+        until(|| calls().is_some());
+        Self {
+            slot: calls().expect("it waits"),
+            pool,
+            end_wake,
+            dropping,
+            end_drop,
+            _busy: busy,
+        }
+    }
+
+    /// Hands a task to the worker that calls the waker.
+    fn hand_over(&self, job: impl Job) -> Location {
+        let core = self.pool.core();
+        let (permit, _) = core.gate.take().expect("a permit");
+        let claim = core.slots[self.slot].claim_last_used(0, true, || true);
+        let mut task = Some(Task::new(Moment::default(), (), job));
+        // SAFETY: this thread has just claimed the slot.
+        unsafe { core.hand_over(self.slot, claim.expect("calls"), &mut task, permit) }
+    }
+
+    /// Lets the waker return, and waits until the worker drops the value.
+    fn end_wake(&self) {
+        self.end_wake.send(()).expect("it waits");
+        (self.dropping.recv_timeout(LIMIT)).expect("the drop begins");
+    }
+}
+
+/// Law 14: a task for which a worker of the pool waits is not queued. It was handed to a worker that drops
+/// values now. It stays in the mailbox, where that caller can take it back, and runs after the drop.
+#[test]
+fn a_nested_task_stays_with_a_worker_that_drops_values() {
+    for takes_back in [false, true] {
+        let scene = Scene::new();
+        let core = scene.pool.core();
+        // No submission does this: a worker may become `Calling` only after it was claimed.
+        let (tell, told) = mpsc::channel();
+        let location = scene.hand_over(Nested(move || tell.send(()).expect("a test")));
+        scene.end_wake();
+        assert!(core.queue.is_empty(), "it must not be queued");
+        if takes_back {
+            let mut owed = Owed::default();
+            let task = core.withdraw(location, |_, _| (), &mut owed);
+            core.discard(task, || unreachable!("it has no waiter"), &mut owed);
+            core.pay(&mut owed);
+            let state = core.slots[scene.slot].load().state();
+            assert_eq!(state, State::Searching);
+        }
+        assert!(told.try_recv().is_err(), "it runs after the drop");
+        scene.end_drop.send(()).expect("it waits");
+        assert_eq!(told.recv_timeout(LIMIT).is_err(), takes_back);
+    }
+}
+
+/// Law 21: a handle cancels its task, and does not find it: the worker is about to move it to the queue. Then
+/// the worker takes it out again.
+#[test]
+fn a_task_that_was_cancelled_before_it_was_moved_is_taken_out() {
+    let scene = Scene::new();
+    let never: fn() = || unreachable!("it is cancelled");
+    let (task, mut handle): (TaskSide<_, Outcome<()>>, _) = pair(None, never);
+    let _location = scene.hand_over(task);
+    assert_eq!(handle.node().cancel(), None, "no worker has started it");
+    scene.end_wake();
+    assert!(handle.node().has_outcome());
+    assert!(matches!(handle.take(), Some(Err(TaskError::Cancelled))));
+    scene.end_drop.send(()).expect("it waits");
+}

@@ -1,0 +1,189 @@
+//! A task that was handed to a worker which calls a waker, and then drops a value. The drop may take long,
+//! or wait for that very task: so another worker must find the task, and its waiter and its group must find
+//! it, too. Laws 2, 3, 10 and 21.
+
+mod common;
+
+use std::sync::{mpsc, Arc, Mutex};
+use std::thread;
+
+use common::*;
+use lazypool::{DeadlineError, Group, Pool, Refusal, Shutdown, TaskError};
+
+/// A pool with a worker that calls a waker, and drops a value after that. Another worker is busy. Fields are
+/// dropped in this order: the gates are opened before the pool is dropped.
+struct Scene {
+    /// The waker waits here.
+    waker: Gate,
+    /// The drop waits here.
+    drops: Gate,
+    busy: Gate,
+    pool: Arc<Pool>,
+    /// Sends work to the thread whose last worker it is.
+    jobs: mpsc::Sender<Box<dyn FnOnce() + Send>>,
+}
+
+impl Scene {
+    fn new(workers: usize, queue: usize) -> Self {
+        let (waker, drops, busy, first) = (Gate::new(), Gate::new(), Gate::new(), Gate::new());
+        let pool = Arc::new(pool(workers, queue));
+        // A future waits in the line of a full group.
+        let full = pool.limited_group(1);
+        must_serve_in(&full, busy.task());
+        busy.wait_entered(1);
+        let capture = dropping(drops.task());
+        let in_line = pending(
+            full.awaitable().serve_async(capture),
+            std::task::Waker::noop(),
+        );
+        let (jobs, job) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
+        thread::spawn(move || job.iter().for_each(|job| job()));
+        let (its, task, (tell, told)) = (Arc::clone(&pool), first.task(), mpsc::channel());
+        let serve = move || tell.send(must_await(its.awaitable(), task)).unwrap();
+        jobs.send(Box::new(serve)).unwrap();
+        let mut handle = arrives("the handle", &told);
+        first.wait_entered(1);
+        // The waker drops that future. Its capture is dropped once the waker has returned.
+        let (key, in_line) = (waker.key(), Mutex::new(Some(in_line)));
+        let calls = calling(move || {
+            key.pass();
+            drop(in_line.lock().unwrap().take());
+        });
+        assert!(poll(&mut handle, &calls).is_pending());
+        first.open();
+        waker.wait_entered(1);
+        handle.detach();
+        Self {
+            waker,
+            drops,
+            busy,
+            pool,
+            jobs,
+        }
+    }
+
+    /// Submits a task from the thread whose last worker calls the waker. Then lets the waker return, and waits
+    /// until the worker drops the value. The receiver gets what `submit` returns.
+    fn hand_over<T: Send + 'static>(
+        &self,
+        submit: impl FnOnce(&Pool) -> T + Send + 'static,
+    ) -> mpsc::Receiver<T> {
+        let (pool, (tell, told)) = (Arc::clone(&self.pool), mpsc::channel());
+        let accepted = self.pool.stats().accepted;
+        let job = move || tell.send(submit(&pool)).unwrap_or_default();
+        self.jobs.send(Box::new(job)).unwrap();
+        wait_until("the task", || self.pool.stats().accepted > accepted);
+        assert_eq!(self.pool.stats().queued, 0, "it was handed over");
+        self.waker.open();
+        self.drops.wait_entered(1);
+        told
+    }
+
+    /// Lets all end. Returns the number of discarded and of expired tasks.
+    fn end(self) -> (u64, u64) {
+        self.drops.open();
+        self.busy.open();
+        let s = at_rest(&self.pool);
+        assert_eq!(s.accepted, s.completed + s.discarded + s.expired);
+        (s.discarded, s.expired)
+    }
+}
+
+/// Law 3: while the value is dropped, another worker runs the task, however it was submitted.
+#[test]
+fn law03_a_task_does_not_wait_for_a_drop_on_the_worker_that_got_it() {
+    type Submit = fn(&Pool, &Group, mpsc::Sender<()>);
+    let verbs: [(&str, Submit); 5] = [
+        ("serve", |pool, _, ran| {
+            must_serve(pool, move || ran.send(()).unwrap())
+        }),
+        ("call", |pool, _, ran| {
+            pool.do_with_deadline(move || ran.send(()).unwrap(), LONG)
+                .unwrap();
+        }),
+        ("handle", |pool, _, ran| {
+            let handle = must_await(pool.awaitable(), move || ran.send(()).unwrap());
+            handle.join().unwrap();
+        }),
+        ("group", |_, group, ran| {
+            must_serve_in(group, move || ran.send(()).unwrap())
+        }),
+        ("a group's call", |_, group, ran| {
+            group
+                .do_with_deadline(move || ran.send(()).unwrap(), LONG)
+                .unwrap();
+        }),
+    ];
+    timed_each(product([0, 4], [0, 1, 2, 3, 4]), move |(queue, verb)| {
+        let scene = Scene::new(3, queue);
+        let (group, (ran, runs)) = (scene.pool.group(), mpsc::channel());
+        let (name, submit) = verbs[verb];
+        let told = scene.hand_over({
+            let group = group.clone();
+            move |pool| submit(pool, &group, ran)
+        });
+        arrives(name, &runs);
+        arrives(name, &told);
+        group.wait();
+        assert_eq!(scene.end(), (0, 0));
+    });
+}
+
+/// Laws 3 and 21: while no worker is free, a caller takes the task back at its deadline.
+#[test]
+fn law03_a_caller_finds_its_task_in_the_queue() {
+    timed_each([0, 4], |queue| {
+        let scene = Scene::new(2, queue);
+        let told = scene.hand_over(|pool| {
+            let result = pool.do_with_deadline(|| (), ms(300));
+            matches!(result, Err(DeadlineError::Expired(_)))
+        });
+        assert!(arrives("the call", &told), "it has not run");
+        assert_eq!(scene.end(), (0, 1));
+    });
+}
+
+/// Law 21: a handle cancels its task, by its drop or by a call.
+#[test]
+fn law21_a_handle_finds_its_task_in_the_queue() {
+    timed_each(product([0, 4], [false, true]), |(queue, drops)| {
+        let (scene, ledger) = (Scene::new(2, queue), Ledger::new(1));
+        let task = ledger.task(0);
+        let told = scene.hand_over(|pool| must_await(pool.awaitable(), task));
+        let handle = arrives("the handle", &told);
+        if drops {
+            drop(handle);
+        } else {
+            handle.cancel();
+            assert!(matches!(handle.join(), Err(TaskError::Cancelled)));
+        }
+        assert_eq!(ledger.fate(0), (0, 1), "on this thread");
+        assert_eq!(scene.end(), (1, 0));
+    });
+}
+
+/// Law 2: a group's cancel discards the task. So does a shutdown.
+#[test]
+fn law02_a_cancel_and_a_shutdown_find_the_task_in_the_queue() {
+    timed_each(product([0, 4], [false, true]), |(queue, shuts_down)| {
+        let scene = Scene::new(2, queue);
+        let group = scene.pool.group();
+        let told = scene.hand_over({
+            let group = group.clone();
+            move |_| match group.do_with_deadline(|| (), LONG) {
+                Err(DeadlineError::Refused(refused)) => refused.into_parts().1,
+                other => panic!("{other:?}"),
+            }
+        });
+        wait_until("the queue", || queue == 0 || scene.pool.stats().queued == 1);
+        if shuts_down {
+            scene.pool.shutdown(Shutdown::Discard, ms(0));
+            assert!(matches!(arrives("the call", &told), Refusal::Closed));
+        } else {
+            group.cancel();
+            assert!(matches!(arrives("the call", &told), Refusal::Cancelled));
+        }
+        group.wait();
+        assert_eq!(scene.end(), (1, 0));
+    });
+}
