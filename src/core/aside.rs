@@ -18,10 +18,9 @@ impl<H: Host> Worker<'_, H> {
             self.ctx.call_back(|| self.core.pay(&mut owed));
             return State::Busy;
         }
-        // Other threads rely on this worker, so it does not wait for the locks that debts need. A worker that
-        // has user code to call steps aside first: a task that it passes must go to another one.
-        let is_paid = !owed.has_calls() && self.pay_if_free(&mut owed);
-        if is_paid && !owed.has_calls() {
+        // Other threads rely on this worker, so it does not wait for the locks that debts need. A permit that it
+        // passes may bring it a task. If it has user code to call, it moves that task as it steps aside.
+        if self.pay_if_free(&mut owed) && !owed.has_calls() {
             self.core.pay(&mut owed);
             return state;
         }
@@ -44,9 +43,8 @@ impl<H: Host> Worker<'_, H> {
     }
 
     /// Moves this worker to the state `to`: `Calling` or `Searching`. From then on no thread relies on it. If a
-    /// task was handed to it, that task stays in its mailbox while the worker calls wakers (`to` is
-    /// `Calling`), and is moved to the queue otherwise. `state` is that of a worker without a task. If it
-    /// is `Idle`, the worker may have got an order since.
+    /// task was handed to it, moves that task to the queue, and becomes `Searching`. `state` is that of a
+    /// worker without a task. If it is `Idle`, the worker may have got an order since.
     fn step_aside(&self, state: State, to: State, owed: &mut Owed) {
         if self.ctx.is_counted.replace(false) {
             self.core.in_flight.sub(AWAKE);
@@ -64,7 +62,7 @@ impl<H: Host> Worker<'_, H> {
             }
         };
         match before.state() {
-            State::Offered | State::Busy if to == State::Searching => self.empty_mailbox(owed),
+            State::Offered | State::Busy => self.empty_mailbox(owed),
             State::Searching => {
                 let is_notified = self.obeys(before.generation()) && state == State::Idle;
                 if is_notified {
