@@ -333,8 +333,9 @@ impl<H: Host> Core<H> {
     /// still waking up, and a burst of tasks should wake several workers. In all other cases it is
     /// `is_any_searching`.
     ///
-    /// The loop ends: it goes on only after a start that was not needed. Then there may be no further
-    /// worker, or another thread has popped the free slot to start one.
+    /// The loop ends: it goes on only if a worker has become idle meanwhile, or after a start that was not
+    /// needed. Then there may be no further worker, or another thread has popped the free slot to start
+    /// one.
     #[cold]
     pub(crate) fn look(self: &Arc<Self>, enough: fn(Seen) -> bool, owed: &mut Owed) {
         loop {
@@ -353,6 +354,10 @@ impl<H: Host> Core<H> {
             let searching = self.in_flight.load().is_any_searching();
             if searching || self.queue.is_empty() || self.free.is_empty() {
                 return;
+            }
+            // A worker that was told to look, found nothing and is idle again was in no look so far (T3).
+            if self.has_idle_candidate() {
+                continue;
             }
             match H::start_searching(self, owed) {
                 Ok(()) => return,
