@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{DeadlineError, Handle, Pool, Shutdown};
+use lazypool::{task, DeadlineError, Handle, Pool, Shutdown};
 
 #[test]
 fn law21_no_waker_is_kept_once_the_handle_is_gone() {
@@ -175,6 +175,23 @@ fn law20_law21_a_waker_that_does_not_return_holds_up_no_other_task() {
         wait_until("the tasks to run", || ran.get() >= tasks - 1);
         submits.join().unwrap();
         assert!(!slow.is_open());
+    });
+}
+
+/// Law 5: a sequential submitter uses one worker. Its next task comes as that worker still calls the waker of the
+/// last one, and waits for the waker. No thread is started for it.
+#[test]
+fn law05_a_task_that_comes_while_its_worker_calls_a_waker_needs_no_other_worker() {
+    timed_each([0, 8], |queue| {
+        let slow = Gate::new();
+        let (pool, _handle) = calls_a_waker(3, queue, &slow);
+        let _open = slow.opener();
+        let (tell, told) = mpsc::channel();
+        must_serve(&pool, move || tell.send(task::slot()).unwrap());
+        assert_stats!(pool.stats(), spawned: 1, queued: 0);
+        slow.open();
+        assert_eq!(arrives("the task", &told), Some(0));
+        assert_stats!(at_rest(&pool), spawned: 1, completed: 2);
     });
 }
 

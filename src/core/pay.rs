@@ -21,7 +21,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Pays all that a thread owes, as [`pay`](Self::pay) does. Calls `between` after the wakers and
-    /// before other user code.
+    /// before other user code, if there is any.
     pub(super) fn pay_by_steps(self: &Arc<Self>, owed: &mut Owed, between: &dyn Fn()) {
         self.pay_others(owed);
         let calls = owed.take_calls();

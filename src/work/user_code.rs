@@ -96,7 +96,7 @@ pub(crate) fn is_calling(env: &Env) -> bool {
     with_frame(env, |frame| frame.is_some())
 }
 
-/// Calls user code: first the wakers, then `between`, then the rest, oldest first. If this thread already
+/// Calls user code: first the wakers, then `between` if there is more, then the rest, oldest first. If this thread already
 /// calls user code of this pool, the outer call does it, as the module's doc says. In a child that this
 /// code has forked, calls nothing more.
 #[cold]
@@ -121,7 +121,7 @@ pub(crate) fn call(env: &Env, mut calls: Calls, between: &dyn Fn()) {
     // list before it is dropped.
     abort_on_unwind(|| {
         own.wake_all(env);
-        if !env.is_forked() {
+        if !env.is_forked() && !own.calls.borrow().is_empty() {
             between();
         }
         while !env.is_forked() && own.step(env) {}
