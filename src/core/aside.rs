@@ -98,7 +98,11 @@ impl<H: Host> Worker<'_, H> {
             // SAFETY: this thread is the slot's worker, and its last task has ended.
             match unsafe { it.poll_order() } {
                 Some(order) => break order,
-                None => backoff.wait(),
+                // The waiter takes its task back, and may be stopped before it leaves the slot.
+                None => {
+                    self.pay_if_free(owed);
+                    backoff.wait();
+                }
             }
         };
         let Order::Run { task, permit } = order else {

@@ -377,7 +377,7 @@ impl<H: Host> Core<H> {
     /// This thread raises `notified` before it claims a worker. Other threads that see the count
     /// may skip their own search for a worker. So if this thread finds no worker, it lowers the
     /// count and looks again (A4). It then sees the tasks that those threads pushed.
-    fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> bool {
+    pub(crate) fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> bool {
         loop {
             if self.queue.is_empty() || enough(self.in_flight.load()) {
                 return true;

@@ -5,12 +5,11 @@
 //!
 //! | count | what it counts | raised | lowered |
 //! |---|---|---|---|
-//! | awake | workers without a task that watch the queue, or are about to pop | before the worker leaves `Busy`; or right after it has left `Idle` | before its last look at the queue, or before it calls user code or waits for the lock of a leave or a pass |
+//! | awake | workers without a task that watch the queue, or are about to pop | before the worker leaves `Busy`; or right after it has left `Idle` | before its last look at the queue; before it calls user code, or waits for the lock of a leave or a pass; and before it asks its host whether it has to end |
 //! | notified | workers told to look at the queue that have not begun to; threads that seek a worker to tell | before the worker leaves `Idle` or `Held` | when the worker counts as awake, or begins to call user code; when a worker with a start hook is registered; or when the thread has found none, before it looks again |
 //!
-//! No user code runs in a thread or worker while it is counted. But such a worker waits for the lock of its host:
-//! as it looks for another worker, or asks whether it has to end. A thread that is stopped with that lock holds up
-//! the tasks that rely on the worker.
+//! No user code runs in a thread or worker while it is counted. But such a worker may wait for the lock of its host,
+//! as it passes a permit. A thread that is stopped with that lock holds up the tasks that rely on the worker.
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;

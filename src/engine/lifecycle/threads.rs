@@ -15,7 +15,7 @@ use crate::core::worker;
 use crate::engine::shared::{Core, Registry};
 use crate::parts::backoff::Backoff;
 use crate::parts::gate::Permit;
-use crate::parts::in_flight::NOTIFIED;
+use crate::parts::in_flight::{Seen, NOTIFIED};
 use crate::parts::slot::Claim;
 use crate::sync::{lock, Arc, Ordering};
 use crate::work::job::Task;
@@ -70,6 +70,11 @@ impl Core {
         let result = started.map(|(slot, thread)| _ = self.register(slot, thread, None));
         if result.is_err() || self.env.hooks.start.is_some() {
             self.in_flight.sub(NOTIFIED);
+        }
+        if result.is_ok() && self.env.hooks.start.is_some() {
+            // Other threads may have relied on this start (A4), and the hook may take long. This starts no
+            // further thread for the same tasks.
+            self.notify_idle(Seen::is_any_searching);
         }
         result
     }

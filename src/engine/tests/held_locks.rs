@@ -1,6 +1,8 @@
 //! Tests with a thread that holds a lock, as if the OS had stopped it.
 
 use super::*;
+use crate::work::job::Task;
+use crate::work::observe::Moment;
 
 /// Waits until the condition holds, for at most ten seconds. Returns `true` if it does.
 fn within_seconds(is_reached: impl Fn() -> bool) -> bool {
@@ -24,6 +26,43 @@ fn occupy(group: &Group) -> (usize, mpsc::Sender<()>) {
     group.serve(waits).expect("space");
     let slot = told.recv().expect("it runs").expect("on a worker");
     (slot, open)
+}
+
+/// A thread pushes a task in reliance on the start of a worker, whose hook then does not return. A worker that
+/// has become idle meanwhile runs the task.
+#[test]
+fn a_start_with_a_hook_has_idle_workers_look_again() {
+    let (open, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let hook = move |slot| {
+        if slot == 1 {
+            let _ = lock(&gate).recv();
+        }
+    };
+    let builder = Builder::new().max_workers(2).queue_capacity(4);
+    let core = &pool(builder.on_worker_start(hook));
+    assert!(serves(core, || ()));
+    let is_at_rest = || {
+        let inside = core.inside();
+        core.slots[0].load().is_idle() && (inside.awake, inside.notified) == (0, 0)
+    };
+    until(is_at_rest);
+    thread::scope(|s| {
+        let stopped = lock(&core.host.registry);
+        s.spawn(|| core.start_worker().expect("a thread"));
+        until(|| core.inside().notified == 1);
+        // The other worker has become idle between the submission's look and this push.
+        let (permit, _) = core.gate.take().expect("a permit");
+        let (tell, told) = mpsc::channel();
+        let task = move || tell.send(()).expect("a test");
+        let mut task = Some(Task::new(Moment::default(), (), task));
+        core.queue.push(&mut task, permit);
+        drop(stopped);
+        let told = told.recv_timeout(Duration::from_secs(10));
+        drop(open);
+        assert_eq!(told, Ok(()));
+    });
+    end(core);
 }
 
 /// A worker that asks whether it has to end does not count as awake meanwhile: the thread that holds the
