@@ -113,7 +113,7 @@ impl Owed {
         match due {
             Due::Leave(leaving) => self.leave(Some(leaving)),
             Due::Pass(line) => self.pass_in(Some(line)),
-            Due::DeadCells | Due::Over | Due::Look => unreachable!("it waits for no lock"),
+            Due::DeadCells | Due::Over | Due::Look => unreachable!("it is never put off"),
         }
     }
 
@@ -174,8 +174,8 @@ impl Owed {
         !self.calls.wakers.is_empty() && no_more && !self.is_owed_to_others()
     }
 
-    /// Takes the next thing that is owed to other threads. What may wait for a lock comes after what waits
-    /// for nothing.
+    /// Takes the next thing that is owed to other threads. What may be put off, because another thread holds
+    /// the lock that it needs, comes last, but for the end of a closed pool.
     pub(crate) fn next(&mut self) -> Option<Due> {
         if std::mem::take(&mut self.has_dead) {
             return Some(Due::DeadCells);
