@@ -4,7 +4,7 @@
 use super::host::Host;
 use super::worker::Worker;
 use crate::parts::backoff::Backoff;
-use crate::parts::in_flight::{AWAKE, NOTIFIED};
+use crate::parts::in_flight::NOTIFIED;
 use crate::parts::slot::{Order, State};
 use crate::sync::Patience;
 use crate::work::owed::Owed;
@@ -46,21 +46,11 @@ impl<H: Host> Worker<'_, H> {
     /// task was handed to it, moves that task to the queue, and becomes `Searching`. `state` is that of a
     /// worker without a task. If it is `Idle`, the worker may have got an order since.
     fn step_aside(&self, state: State, to: State, owed: &mut Owed) {
-        if self.ctx.is_counted.replace(false) {
-            self.core.in_flight.sub(AWAKE);
+        if self.leave_count() {
             owed.look();
         }
-        let mut backoff = Backoff::default();
-        let before = loop {
-            match self.it.step_aside(to) {
-                Some(before) => break before,
-                // Another thread is about to write the order, and may be stopped before that.
-                None => {
-                    self.pay_if_free(owed);
-                    backoff.wait();
-                }
-            }
-        };
+        // `None`: another thread is about to write the order, and may be stopped before that.
+        let before = self.pay_until(owed, || self.it.step_aside(to));
         match before.state() {
             State::Offered | State::Busy => self.empty_mailbox(owed),
             State::Searching => {
@@ -93,18 +83,11 @@ impl<H: Host> Worker<'_, H> {
     #[cold]
     fn empty_mailbox(&self, owed: &mut Owed) {
         let (core, it) = (self.core, self.it);
-        let mut backoff = Backoff::default();
-        let (order, generation) = loop {
+        // `None`: the waiter takes its task back, and may be stopped before it leaves the slot.
+        let (order, generation) = self.pay_until(owed, || {
             // SAFETY: this thread is the slot's worker, and its last task has ended.
-            match unsafe { it.poll_order() } {
-                Some(order) => break order,
-                // The waiter takes its task back, and may be stopped before it leaves the slot.
-                None => {
-                    self.pay_if_free(owed);
-                    backoff.wait();
-                }
-            }
-        };
+            unsafe { it.poll_order() }
+        });
         let Order::Run { task, permit } = order else {
             self.obeys(generation);
             return;
@@ -130,6 +113,19 @@ impl<H: Host> Worker<'_, H> {
                 State::Searching
             }
             _ => State::Idle,
+        }
+    }
+
+    /// Waits for another thread until `is_there` returns a value, and returns it. That thread may be stopped, so
+    /// this pays meanwhile what it can.
+    fn pay_until<R>(&self, owed: &mut Owed, is_there: impl Fn() -> Option<R>) -> R {
+        let mut backoff = Backoff::default();
+        loop {
+            if let Some(it) = is_there() {
+                return it;
+            }
+            self.pay_if_free(owed);
+            backoff.wait();
         }
     }
 

@@ -37,7 +37,8 @@ pub(crate) struct Core<H> {
 
     pub(crate) gate: Gate,
     /// Has a cell for each permit of the gate. In a pool whose `queue_capacity` is zero, a task lies
-    /// here only while the worker that takes it is between two steps, starts, or calls user code; or if the host has withdrawn the worker that was idle as the permit was taken.
+    /// here only while the worker that takes it is between two steps, starts, or calls user code; or if the
+    /// host has withdrawn the worker that was idle as the permit was taken.
     pub(crate) queue: Queue<Task>,
     pub(crate) ready: Ring,
     pub(crate) free: Ring,

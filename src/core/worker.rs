@@ -231,12 +231,20 @@ impl<H: Host> Worker<'_, H> {
     /// Other threads may have relied on this worker. So if a task is queued, another worker must look
     /// for it (A2).
     pub(crate) fn stop_watching(&self) {
-        if self.ctx.is_counted.replace(false) {
-            self.core.in_flight.sub(AWAKE);
-            if !self.core.queue.is_empty() {
-                self.ctx.owe(Owed::look);
-            }
+        if self.leave_count() && !self.core.queue.is_empty() {
+            self.ctx.owe(Owed::look);
         }
+    }
+
+    /// Leaves the count `awake`. Returns `true` if this worker was in it: then other threads may have relied
+    /// on it.
+    #[must_use]
+    pub(super) fn leave_count(&self) -> bool {
+        let was_counted = self.ctx.is_counted.replace(false);
+        if was_counted {
+            self.core.in_flight.sub(AWAKE);
+        }
+        was_counted
     }
 
     /// Counts this worker as awake, because it begins to look at the queue, as it was told to.
@@ -326,19 +334,16 @@ impl<H: Host> Worker<'_, H> {
             if let Some(next) = self.spin.look_for(|| self.look(), stop) {
                 return next;
             }
-            if self.ctx.is_counted.replace(false) {
-                self.core.in_flight.sub(AWAKE);
-                if !self.core.queue.is_empty() {
-                    if self.claim_own_slot() {
-                        return Next::Search;
-                    }
-                    // Another thread has claimed this worker. Perhaps for a task, and it may be stopped
-                    // before it gives the order. So another worker must look at the queue now (A2).
-                    let mut owed = self.ctx.take_owed();
-                    owed.look();
-                    self.pay_if_free(&mut owed);
-                    self.ctx.owe(|rest| *rest = owed);
+            if self.leave_count() && !self.core.queue.is_empty() {
+                if self.claim_own_slot() {
+                    return Next::Search;
                 }
+                // Another thread has claimed this worker. Perhaps for a task, and it may be stopped
+                // before it gives the order. So another worker must look at the queue now (A2).
+                let mut owed = self.ctx.take_owed();
+                owed.look();
+                self.pay_if_free(&mut owed);
+                self.ctx.owe(|rest| *rest = owed);
             }
             if stop() && H::should_search(self) && self.it.claim_self() {
                 return Next::Search;

@@ -68,10 +68,11 @@ impl Core {
         let slot = self.free.pop().ok_or(NotStarted::NotNeeded);
         let started = slot.and_then(|slot| self.start_thread(slot, false, owed));
         let result = started.map(|(slot, thread)| _ = self.register(slot, thread, None));
-        if result.is_err() || self.env.hooks.start.is_some() {
+        let has_hook = self.env.hooks.start.is_some();
+        if result.is_err() || has_hook {
             self.in_flight.sub(NOTIFIED);
         }
-        if result.is_ok() && self.env.hooks.start.is_some() {
+        if result.is_ok() && has_hook {
             // Other threads may have relied on this start (A4), and the hook may take long. This starts no
             // further thread for the same tasks.
             self.notify_idle(Seen::is_any_searching);
