@@ -74,20 +74,20 @@ fn end_against_join_at_its_limit() {
     });
 }
 
-/// A handle cancels its task as a worker starts it. Excludes: a cancel that neither tells the
-/// worker nor is found by it. All interleavings.
+/// A handle cancels its task as a worker starts it. Excludes: a cancel that neither abandons the task
+/// nor keeps it from its start, or that does both. All interleavings.
 #[test]
 fn cancel_against_start() {
     check(None, || {
         let decision = Arc::new(Decision::new());
         let (mut task, handle) = promise();
         let worker = beside(&decision, move |decision| {
-            task.start(decision);
-            task
+            let starts = task.start(decision);
+            (task, starts)
         });
         handle.cancel(&decision);
-        let task = worker.join().unwrap();
-        assert!(decision.is_abandoned());
+        let (task, starts) = worker.join().unwrap();
+        assert_eq!(decision.is_abandoned(), starts);
         task.end(());
     });
 }
@@ -180,9 +180,8 @@ fn cancel_against_its_task() {
                 assert_eq!((ran.times(), ran.alive(), values.alive()), (1, 0, 1));
                 drop(value);
             }
-            Err(TaskError::Cancelled) => {
-                assert_eq!((ran.times(), ran.alive(), values.alive()), (0, 0, 0));
-            }
+            // Its closure may still be being dropped, by the worker that has found the mark (law 21).
+            Err(TaskError::Cancelled) => assert_eq!(ran.times(), 0),
             Err(other) => panic!("{other}"),
         }
         // In a pool with a queue, an older task may be queued before the one that was taken out, which

@@ -56,7 +56,7 @@ fn order_against_park() {
                     let held = slot.claim_ready().expect("idle, and listed");
                     assert_eq!(slot.hand_over(held, 7, false), 1);
                 } else {
-                    slot.send_searching(claim(slot));
+                    slot.notify(claim(slot));
                 }
             });
             let order = if is_task { Told::Run(7) } else { Told::Search };
@@ -323,7 +323,7 @@ fn retire_against_claim() {
 #[test]
 fn idle_can_be_found() {
     check_idle(None, |slot| {
-        slot.send_searching(slot.claim_ready().expect("idle, and listed"));
+        slot.notify(slot.claim_ready().expect("idle, and listed"));
         assert_eq!(slot.wait(), Told::Search);
         let looker = beside(slot, |slot| assert!(!slot.is_idle() || slot.can_be_found()));
         slot.publish_idle();
@@ -341,7 +341,7 @@ fn needed_against_retire() {
         let cleaner = beside(slot, |slot| slot.retire(true));
         let notifier = beside(slot, |slot| {
             let claimed = slot.claim_benched();
-            claimed.map(|held| slot.send_searching(held)).is_some()
+            claimed.map(|held| slot.notify(held)).is_some()
         });
         let told = slot.wait();
         if told == Told::Search {

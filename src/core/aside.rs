@@ -1,80 +1,80 @@
-//! How a worker steps aside, because it is about to do what may take long: to call user code, or to wait for a
-//! lock that a debt needs. The protocol page has its states meanwhile.
+//! How a worker without a task pays what it owes. If that may take long, because user code is to be called or a
+//! lock is held, it first steps aside. The protocol page, "How a worker pays", has the turns, its states
+//! meanwhile, and an example.
 
 use super::host::Host;
 use super::worker::Worker;
 use crate::parts::backoff::Backoff;
-use crate::parts::in_flight::NOTIFIED;
-use crate::parts::slot::{Order, State};
+use crate::parts::slot::{Found, Order, State};
 use crate::sync::Patience;
 use crate::work::owed::Owed;
+use crate::work::user_code;
 
 impl<H: Host> Worker<'_, H> {
-    /// Pays what the worker owes, as [`pay_without_task`](Self::pay_without_task) does.
+    /// Pays what the worker owes, as [`pay_without_task`](Self::pay_without_task) does. Each turn of the loop pays
+    /// one kind of debt: to other threads, then wakers, then the rest of user code.
     #[cold]
-    pub(super) fn pay_slowly(&self, state: State) -> State {
+    pub(super) fn pay_slowly(&self, mut state: State) -> State {
         let mut owed = self.ctx.take_owed();
         if state == State::Busy {
             self.ctx.call_back(|| self.core.pay(&mut owed));
-            return State::Busy;
-        }
-        // Other threads rely on this worker, so it does not wait for the locks that debts need. A permit that it
-        // passes may bring it a task. If it has user code to call, it moves that task as it steps aside.
-        if self.pay_if_free(&mut owed) && !owed.has_calls() {
-            self.core.pay(&mut owed);
             return state;
         }
-        let to = match owed.only_wakes() {
-            true => State::Calling,
-            false => State::Searching,
-        };
-        self.step_aside(state, to, &mut owed);
-        // From here on no thread relies on this worker. Debts to other threads come first, because user code
-        // may take long.
-        self.core.pay_others(&mut owed);
-        let before_drops = || {
-            let mut owed = Owed::default();
-            self.step_aside(State::Calling, State::Searching, &mut owed);
-            self.core.pay(&mut owed);
-        };
-        self.ctx
-            .call_back(|| self.core.pay_by_steps(&mut owed, &before_drops));
-        self.come_back()
-    }
-
-    /// Moves this worker to the state `to`: `Calling` or `Searching`. From then on no thread relies on it. If a
-    /// task was handed to it, moves that task to the queue, and becomes `Searching`. `state` is that of a
-    /// worker without a task. If it is `Idle`, the worker may have got an order since.
-    fn step_aside(&self, state: State, to: State, owed: &mut Owed) {
-        if self.leave_count() {
-            owed.look();
-        }
-        // `None`: another thread is about to write the order, and may be stopped before that.
-        let before = self.pay_until(owed, || self.it.step_aside(to));
-        match before.state() {
-            State::Offered | State::Busy => self.empty_mailbox(owed),
-            State::Searching => {
-                let is_notified = self.obeys(before.generation()) && state == State::Idle;
-                if is_notified {
-                    // The thread that notified this worker, and others, find another one.
-                    self.core.in_flight.sub(NOTIFIED);
-                    owed.look();
+        self.core.pass_dead(&mut owed);
+        while !owed.is_empty() {
+            // A counted worker pays no debt that may need a lock, and calls no user code.
+            if owed.is_due() && self.leave_count() {
+                owed.look();
+            }
+            // A permit that this worker passes may bring it a task. So it does not wait for a lock yet.
+            if self.pay_if_free(&mut owed) && !owed.has_calls() {
+                self.core.pay(&mut owed);
+                return state;
+            }
+            // From here on no thread relies on this worker.
+            match self.step_aside(&mut owed) {
+                State::Calling => {
+                    let wakers = owed.take_calls();
+                    let wake = || owed.add_calls(user_code::wake(&self.core.env, wakers));
+                    self.ctx.call_back(wake);
+                }
+                _ => {
+                    self.core.pay_others(&mut owed);
+                    if !owed.only_wakes() {
+                        self.ctx.call_back(|| self.core.pay(&mut owed));
+                    }
                 }
             }
-            // The worker searches afterwards, and asks then whether it has to end.
-            State::Retiring => {
-                self.pay_if_free(owed);
-                H::ends_later(self);
-            }
-            _ => {}
+            state = self.come_back();
         }
+        state
     }
 
-    /// Notes that this worker obeys an order, and that the slot has this generation. Returns `false` if a task
-    /// was handed over since the last order. If the order is to search, that task was taken back, and the
-    /// worker is not counted. Otherwise it was notified.
-    pub(super) fn obeys(&self, generation: u64) -> bool {
-        self.generation.replace(generation) == generation
+    /// Steps aside, to call wakers if these are all that the worker owes. From then on no thread relies on this
+    /// worker. If it has got another order meanwhile, gives that order back. If a task was handed to it, moves
+    /// that task to the queue. Returns the worker's state: `Calling` or `Searching`. A task that must not be
+    /// queued stays in the mailbox.
+    fn step_aside(&self, owed: &mut Owed) -> State {
+        // `None`: another thread is about to write the order, and may be stopped before that.
+        let (to, found) = self.pay_until(owed, |owed| {
+            let to = match owed.only_wakes() {
+                true => State::Calling,
+                false => State::Searching,
+            };
+            Some((to, self.it.step_aside(to)?))
+        });
+        match found {
+            Found::Nothing => return to,
+            Found::Task => self.empty_mailbox(owed),
+            Found::Notice(notice) => {
+                // The thread that notified this worker, and others, find another one.
+                self.core.in_flight.forgo(notice);
+                owed.look();
+            }
+            // The worker searches afterwards, and asks then whether it has to end.
+            Found::Retirement => H::ends_later(self),
+        }
+        State::Searching
     }
 
     /// Moves the task in this worker's mailbox to the queue, where another worker finds it, and makes this
@@ -84,20 +84,20 @@ impl<H: Host> Worker<'_, H> {
     fn empty_mailbox(&self, owed: &mut Owed) {
         let (core, it) = (self.core, self.it);
         // `None`: the waiter takes its task back, and may be stopped before it leaves the slot.
-        let (order, generation) = self.pay_until(owed, || {
+        let order = self.pay_until(owed, |_| {
             // SAFETY: this thread is the slot's worker, and its last task has ended.
             unsafe { it.poll_order() }
         });
-        let Order::Run { task, permit } = order else {
-            self.obeys(generation);
-            return;
+        let (task, permit) = match order {
+            Order::Run { task, permit, .. } => (task, permit),
+            Order::Search(None) => return,
+            _ => unreachable!("no thread has told this worker anything"),
         };
         if task.look().must_not_queue {
             let revocable = task.table.offered;
             // SAFETY: this thread is the slot's worker, and has just taken this task.
             return unsafe { it.put_back(task, permit, revocable) };
         }
-        self.obeys(generation);
         H::push_again(core, task, permit, owed);
         it.record.count_moved();
         // SAFETY: this thread is the slot's worker, `Busy`.
@@ -108,20 +108,18 @@ impl<H: Host> Worker<'_, H> {
     /// `Idle` if a task was, or is about to be, handed to it.
     fn come_back(&self) -> State {
         match self.it.step_aside(State::Searching) {
-            Some(word) if !word.has_task() => {
-                self.obeys(word.generation());
-                State::Searching
-            }
-            _ => State::Idle,
+            Some(Found::Nothing) => State::Searching,
+            Some(Found::Task) | None => State::Idle,
+            Some(found) => unreachable!("no thread tells this worker anything: {found:?}"),
         }
     }
 
     /// Waits for another thread until `is_there` returns a value, and returns it. That thread may be stopped, so
     /// this pays meanwhile what it can.
-    fn pay_until<R>(&self, owed: &mut Owed, is_there: impl Fn() -> Option<R>) -> R {
+    fn pay_until<R>(&self, owed: &mut Owed, is_there: impl Fn(&Owed) -> Option<R>) -> R {
         let mut backoff = Backoff::default();
         loop {
-            if let Some(it) = is_there() {
+            if let Some(it) = is_there(owed) {
                 return it;
             }
             self.pay_if_free(owed);

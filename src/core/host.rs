@@ -45,6 +45,10 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// has taken its entry out of the ready ring. Read after a push (P1).
     fn has_reserve(core: &Core<Self>) -> bool;
 
+    /// Returns an error if another thread holds the lock that a start and a claim from the reserve need. Asked by a
+    /// thread that should not wait. (It waits if another one takes the lock right after that, and is stopped.)
+    fn try_lock(core: &Core<Self>) -> Result<(), IsHeld>;
+
     /// Claims an idle worker that is not in the ready ring.
     fn claim_reserve(core: &Core<Self>) -> Option<(usize, Claim)>;
 
@@ -75,8 +79,9 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
         owed: &mut Owed,
     ) -> Result<(), IsHeld>;
 
-    /// Called after the last permit of a closed pool was given back.
-    fn all_is_over(core: &Arc<Core<Self>>);
+    /// Called after the last permit of a closed pool was given back. A thread that only tries gets an error if
+    /// another one holds the lock that is needed.
+    fn all_is_over(core: &Arc<Core<Self>>, patience: Patience) -> Result<(), IsHeld>;
 
     // ---- a worker's life ----------------------------------------------------------------
 

@@ -5,6 +5,7 @@ use super::Core;
 use crate::parts::gate::Freed;
 use crate::parts::in_flight::Seen;
 use crate::sync::{Arc, IsHeld, Patience};
+use crate::work::context::is_counted_worker;
 use crate::work::owed::{Debts, Due, Few, Owed};
 use crate::work::user_code;
 
@@ -16,17 +17,16 @@ impl<H: Host> Core<H> {
     #[inline]
     pub(crate) fn pay(self: &Arc<Self>, owed: &mut Owed) {
         if !owed.is_empty() {
-            self.pay_by_steps(owed, &|| ());
+            self.pay_slowly(owed);
         }
     }
 
-    /// Pays all that a thread owes, as [`pay`](Self::pay) does. Calls `between` after the wakers and
-    /// before other user code, if there is any.
-    pub(super) fn pay_by_steps(self: &Arc<Self>, owed: &mut Owed, between: &dyn Fn()) {
+    #[cold]
+    fn pay_slowly(self: &Arc<Self>, owed: &mut Owed) {
         self.pay_others(owed);
         let calls = owed.take_calls();
         if !calls.is_empty() {
-            user_code::call(&self.env, calls, between);
+            user_code::call(&self.env, calls);
         }
     }
 
@@ -40,7 +40,6 @@ impl<H: Host> Core<H> {
 
     /// Pays what a thread owes to other threads. User code is left in `owed`. A thread that holds the lock
     /// for one debt may have been stopped, so that debt comes after those that need other locks.
-    #[cold]
     pub(crate) fn pay_others(self: &Arc<Self>, owed: &mut Owed) {
         let mut last = Few::default();
         while let Err(due) = self.pay_others_by(Patience::Tries, owed) {
@@ -69,22 +68,36 @@ impl<H: Host> Core<H> {
     ) -> Result<(), Due> {
         // A process that did not build the pool has no workers, and owes nothing to them.
         let pays = self.env.is_own_process();
-        while let Some(due) = owed.next() {
+        while let Some(due) = self.next_due(owed) {
+            debug_assert!(!is_counted_worker(), "a counted worker waits for no lock");
             match due {
                 Due::Leave(leaving) => leaving.finish(patience).map_err(Due::Leave)?,
                 _ if !pays => {}
-                Due::DeadCells => {
-                    let mut freed = Freed::default();
-                    self.queue.pass_dead(&mut freed);
-                    owed.give_freed(&self.gate, &mut freed);
-                }
                 Due::Pass(of) => {
                     H::pass(self, of, patience, owed).map_err(|IsHeld| Due::Pass(of))?;
                 }
-                Due::Look => self.look(Seen::is_any_searching, owed),
-                Due::Over => H::all_is_over(self),
+                Due::Look => {
+                    let looked = self.look_by(Seen::is_any_searching, patience, owed);
+                    looked.map_err(|IsHeld| Due::Look)?;
+                }
+                Due::Over => H::all_is_over(self, patience).map_err(|IsHeld| Due::Over)?,
             }
         }
         Ok(())
+    }
+
+    /// Returns the next debt that may need a lock. Passes dead cells first.
+    fn next_due(&self, owed: &mut Owed) -> Option<Due> {
+        self.pass_dead(owed);
+        owed.next()
+    }
+
+    /// Passes the dead cells that are to be passed. This needs no lock.
+    pub(super) fn pass_dead(&self, owed: &mut Owed) {
+        while owed.take_dead() && self.env.is_own_process() {
+            let mut freed = Freed::default();
+            self.queue.pass_dead(&mut freed);
+            owed.give_freed(&self.gate, &mut freed);
+        }
     }
 }

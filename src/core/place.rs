@@ -12,9 +12,9 @@ use super::Core;
 use crate::error::Refusal;
 use crate::parts::backoff::{Backoff, IN_MODELS};
 use crate::parts::gate::{Flags, Freed, Permit};
-use crate::parts::in_flight::{Seen, NOTIFIED};
+use crate::parts::in_flight::Seen;
 use crate::parts::slot::Claim;
-use crate::sync::Arc;
+use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::job::Task;
 use crate::work::owed::{Debts, Owed};
 
@@ -264,7 +264,7 @@ impl<H: Host> Core<H> {
         let position = self.queue.push(task, permit);
         // This starts no thread, because the OS has just refused one. If no worker is idle, a busy
         // worker takes the task when its own task has ended.
-        self.notify_idle(Seen::is_any_awake);
+        self.notify_idle(Seen::is_any_awake, Patience::Waits);
         H::has_pushed(self, position, stamp, owed);
         Ok(Location::Queue { position })
     }
@@ -316,12 +316,13 @@ impl<H: Host> Core<H> {
 
     /// Claims an idle worker from the ready ring. If there is none, asks the host for one.
     pub(crate) fn claim_idle(&self) -> Option<(usize, Claim)> {
-        while let Some(slot) = self.ready.pop() {
-            if let Some(claim) = self.slots[slot].claim_listed() {
-                return Some((slot, claim));
-            }
-        }
-        H::claim_reserve(self)
+        self.claim_ready().or_else(|| H::claim_reserve(self))
+    }
+
+    /// Claims an idle worker from the ready ring.
+    fn claim_ready(&self) -> Option<(usize, Claim)> {
+        std::iter::from_fn(|| self.ready.pop())
+            .find_map(|slot| Some((slot, self.slots[slot].claim_listed()?)))
     }
 
     // ---- looking after the queue ------------------------------------------------------
@@ -338,9 +339,21 @@ impl<H: Host> Core<H> {
     /// one.
     #[cold]
     pub(crate) fn look(self: &Arc<Self>, enough: fn(Seen) -> bool, owed: &mut Owed) {
+        let looked = self.look_by(enough, Patience::Waits, owed);
+        debug_assert!(looked.is_ok(), "it has waited");
+    }
+
+    /// Looks as [`look`](Self::look) does. A thread that only tries gets an error if no worker in the ready ring
+    /// is idle, and another thread holds the lock that is needed to find or to start one.
+    pub(super) fn look_by(
+        self: &Arc<Self>,
+        enough: fn(Seen) -> bool,
+        mut patience: Patience,
+        owed: &mut Owed,
+    ) -> Result<(), IsHeld> {
         loop {
-            if self.notify_idle(enough) {
-                return;
+            if self.notify_idle(enough, patience) {
+                return Ok(());
             }
             // No worker is idle. This thread starts one, unless a worker searches already, nothing is
             // queued, or no slot is free. It ignores busy workers and workers that are ending. A busy
@@ -352,47 +365,61 @@ impl<H: Host> Core<H> {
             // the last task and leave the count between the two readings. A thread would then be
             // started for nothing.
             let searching = self.in_flight.load().is_any_searching();
-            if searching || self.queue.is_empty() || self.free.is_empty() {
-                return;
+            if searching || self.queue.is_empty() {
+                return Ok(());
+            }
+            if patience == Patience::Tries && (H::has_reserve(self) || !self.free.is_empty()) {
+                H::try_lock(self)?;
+                patience = Patience::Waits;
+                continue;
+            }
+            if self.free.is_empty() {
+                return Ok(());
             }
             // A worker that was told to look, found nothing and is idle again was in no look so far (T3).
             if self.has_idle_candidate() {
                 continue;
             }
             match H::start_searching(self, owed) {
-                Ok(()) => return,
+                Ok(()) => return Ok(()),
                 Err(NotStarted::NotNeeded) => {}
                 Err(NotStarted::Failed(_)) => {
                     // Other threads may have relied on this start (A4).
-                    self.notify_idle(Seen::is_any_searching);
-                    return;
+                    self.notify_idle(Seen::is_any_searching, patience);
+                    return Ok(());
                 }
             }
         }
     }
 
     /// Tells an idle worker to look at the queue, unless nothing is queued or `enough` returns
-    /// `true` for the counts. Returns `false` if no worker is idle.
+    /// `true` for the counts. Returns `false` if no worker is idle. A thread that only tries asks the ready ring
+    /// alone, because the reserve is behind the host's lock.
     ///
     /// This thread raises `notified` before it claims a worker. Other threads that see the count
     /// may skip their own search for a worker. So if this thread finds no worker, it lowers the
     /// count and looks again (A4). It then sees the tasks that those threads pushed.
-    pub(crate) fn notify_idle(&self, enough: impl Fn(Seen) -> bool) -> bool {
+    pub(crate) fn notify_idle(&self, enough: impl Fn(Seen) -> bool, patience: Patience) -> bool {
+        let even_reserve = patience == Patience::Waits;
         loop {
             if self.queue.is_empty() || enough(self.in_flight.load()) {
                 return true;
             }
-            if !self.has_idle_candidate() {
+            if self.ready.is_empty() && !(even_reserve && H::has_reserve(self)) {
                 return false;
             }
-            self.in_flight.add(NOTIFIED);
-            if let Some((slot, claim)) = self.claim_idle() {
+            let notice = self.in_flight.notify();
+            let claimed = match even_reserve {
+                true => self.claim_idle(),
+                false => self.claim_ready(),
+            };
+            if let Some((slot, claim)) = claimed {
                 self.set_last_worker(slot, 0);
                 // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
-                unsafe { self.slots[slot].send_searching(claim) };
+                unsafe { self.slots[slot].notify(claim, notice) };
                 return true;
             }
-            self.in_flight.sub(NOTIFIED);
+            self.in_flight.forgo(notice);
         }
     }
 

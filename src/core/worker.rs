@@ -17,10 +17,8 @@
 //! worker that watches the queue looks at it once more after it has left the count. So does a worker
 //! that has found a task: other threads may have relied on it.
 //!
-//! A worker that is about to call user code, or to wait for a lock that a debt needs, steps aside: it
-//! becomes `Calling` or `Searching`, or stays `Busy`. It is not counted then, and no thread tells it to look
-//! at the queue or to end. A thread whose last worker it is may hand a task to a `Calling` one. Before the
-//! worker drops values, it moves such a task to the queue (A7).
+//! A worker that is about to call user code, or to wait for a lock that a debt needs, stays `Busy` if it is, and
+//! otherwise [steps aside](super::aside).
 //!
 //! If workers may have to end, a worker does not go idle after a task. It searches, and asks the host
 //! whether it has to end. So does a worker that is about to sleep.
@@ -30,7 +28,6 @@ use super::Core;
 use crate::parts::backoff::{AdaptiveSpin, Backoff};
 use crate::parts::completion::{mailbox_id, queue_id};
 use crate::parts::gate::{Freed, Permit};
-use crate::parts::in_flight::{AWAKE, NOTIFIED};
 use crate::parts::queue::Popped;
 use crate::parts::slot::{Order, Slot, State};
 use crate::sync::{now, Arc};
@@ -41,8 +38,7 @@ use crate::work::record::Record;
 use std::cell::Cell;
 
 /// Runs a worker on a slot, from the start of its thread to its end.
-/// `generation` is that of the slot before the worker's first order.
-pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize, generation: u64) {
+pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize) {
     core.env.own_this_thread(slot);
     let it = &core.slots[slot];
     let mut backoff = Backoff::default();
@@ -59,7 +55,6 @@ pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize, generation: u64) {
         will_watch: Cell::new(false),
         has_waiter: Cell::new(false),
         state: Cell::new(State::Idle),
-        generation: Cell::new(generation),
     };
     ctx.during(|| worker.live());
 }
@@ -75,8 +70,6 @@ pub(crate) struct Worker<'a, H> {
     has_waiter: Cell<bool>,
     /// The state that the end of the last task has left.
     state: Cell<State>,
-    /// The generation of the slot at the worker's last order: see [`Worker::obeys`].
-    pub(super) generation: Cell<u64>,
 }
 
 /// The next step of a worker without a task: an order of another thread or of its own. `Search`
@@ -90,11 +83,14 @@ impl<H: Host> Worker<'_, H> {
         let mut next = self.wait();
         loop {
             next = match next {
-                Next::Search => self.search(),
-                Next::Run { task, permit } => {
+                Next::Search(_) => self.search(),
+                Next::Run {
+                    task,
+                    permit,
+                    generation,
+                } => {
                     (self.will_watch).set(self.core.has_queue() && !task.table.awaited);
-                    let id = mailbox_id(self.generation.get());
-                    self.work(&mut Some(task), permit, id)
+                    self.work(&mut Some(task), permit, mailbox_id(generation))
                 }
                 Next::Retire => match H::end(self) {
                     Some(next) => next,
@@ -115,7 +111,7 @@ impl<H: Host> Worker<'_, H> {
             self.will_watch.set(self.core.has_queue());
             match self.pay_without_task(state) {
                 State::Busy => {}
-                State::Searching => return Next::Search,
+                State::Searching => return Next::Search(None),
                 _ => return self.wait(),
             }
             let Popped::Task(position, its) = self.pop(place) else {
@@ -222,9 +218,7 @@ impl<H: Host> Worker<'_, H> {
     }
 
     fn start_watching(&self) {
-        if !self.ctx.is_counted.replace(true) {
-            self.core.in_flight.add(AWAKE);
-        }
+        self.ctx.awake.enter(&self.core.in_flight);
     }
 
     /// Leaves the count `awake`, if this worker is in it, because it has a task or is about to end.
@@ -240,26 +234,7 @@ impl<H: Host> Worker<'_, H> {
     /// on it.
     #[must_use]
     pub(super) fn leave_count(&self) -> bool {
-        let was_counted = self.ctx.is_counted.replace(false);
-        if was_counted {
-            self.core.in_flight.sub(AWAKE);
-        }
-        was_counted
-    }
-
-    /// Counts this worker as awake, because it begins to look at the queue, as it was told to.
-    fn begin_search(&self, generation: u64) {
-        // No thread relies on a worker that has obeyed no order yet, so it is not in the count.
-        let is_new = self.it.record.has_first_order();
-        if !self.obeys(generation) || is_new {
-            return self.start_watching();
-        }
-        if self.ctx.is_counted.replace(true) {
-            // This worker already counts as awake.
-            self.core.in_flight.sub(NOTIFIED);
-        } else {
-            self.core.in_flight.shift(NOTIFIED, AWAKE);
-        }
+        self.ctx.awake.leave(&self.core.in_flight)
     }
 
     /// Claims this worker's own slot (`Idle` to `Searching`), and counts the worker as awake.
@@ -324,9 +299,9 @@ impl<H: Host> Worker<'_, H> {
     pub(crate) fn wait(&self) -> Next {
         // The worker has published that it is idle, or was handed a task as it called user code. If it is
         // idle and does not watch the queue, it looks at the queue once now (A2, P1).
-        let may_look = !self.ctx.is_counted.get() && self.it.load().is_idle();
+        let may_look = !self.ctx.awake.is_counted() && self.it.load().is_idle();
         if may_look && !self.core.queue.is_empty() && self.claim_own_slot() {
-            return Next::Search;
+            return Next::Search(None);
         }
         let mut backoff = Backoff::default();
         loop {
@@ -336,7 +311,7 @@ impl<H: Host> Worker<'_, H> {
             }
             if self.leave_count() && !self.core.queue.is_empty() {
                 if self.claim_own_slot() {
-                    return Next::Search;
+                    return Next::Search(None);
                 }
                 // Another thread has claimed this worker. Perhaps for a task, and it may be stopped
                 // before it gives the order. So another worker must look at the queue now (A2).
@@ -346,7 +321,7 @@ impl<H: Host> Worker<'_, H> {
                 self.ctx.owe(|rest| *rest = owed);
             }
             if stop() && H::should_search(self) && self.it.claim_self() {
-                return Next::Search;
+                return Next::Search(None);
             }
             if self.it.may_park() {
                 let start = now();
@@ -367,19 +342,19 @@ impl<H: Host> Worker<'_, H> {
     fn look(&self) -> Option<Next> {
         // SAFETY: this thread is the slot's worker. It has no task, because it is new or has ended its
         // last one.
-        if let Some((order, generation)) = unsafe { self.it.poll_order() } {
-            match order {
-                Next::Search => self.begin_search(generation),
-                Next::Run { .. } => {
-                    self.obeys(generation);
-                    self.it.record.has_first_order();
-                    self.stop_watching();
-                }
+        if let Some(mut order) = unsafe { self.it.poll_order() } {
+            self.it.record.has_first_order();
+            match &mut order {
+                Next::Search(notice) => match notice.take() {
+                    Some(notice) => self.ctx.awake.enter_notified(&self.core.in_flight, notice),
+                    None => self.start_watching(),
+                },
+                Next::Run { .. } => self.stop_watching(),
                 Next::Retire => {}
             }
             return Some(order);
         }
-        let is_there = self.ctx.is_counted.get() && self.core.queue.is_filled();
-        (is_there && self.claim_own_slot()).then_some(Next::Search)
+        let is_there = self.ctx.awake.is_counted() && self.core.queue.is_filled();
+        (is_there && self.claim_own_slot()).then_some(Next::Search(None))
     }
 }

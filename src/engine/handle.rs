@@ -32,15 +32,19 @@ unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSi
     }
 
     fn run(mut self, ctx: &Ctx<'_>, end: End<'_>) {
-        let f = self.take();
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
-        // If `tell_slot` returns `true`, the handle cancelled the task before this worker wrote its
-        // slot into the node. The handle could not find the decision, so this worker abandons it
-        // instead.
         if self.node().tell_slot(ctx.slot) {
-            let _ = decision.abandon(task_id, 0);
+            // The handle has cancelled the task, and has not found it: this worker had it in hand. If the handle
+            // cancels once more, it finds the decision.
+            if !decision.complete(task_id) {
+                decision.forget(task_id);
+            }
+            end(TaskEnd::Cancelled);
+            let release = self.discard(|| TaskError::Cancelled);
+            return ctx.owe(|owed| release.settle(owed));
         }
+        let f = self.take();
         // SAFETY: the decision was started above, and no caller's node is passed.
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.node().is_gone()) };
         end(TaskEnd::ran(panicked));

@@ -32,6 +32,10 @@ impl Host for Shared {
         core.is_any_benched()
     }
 
+    fn try_lock(core: &Core) -> Result<(), IsHeld> {
+        core.registry_by(Patience::Tries).map(drop)
+    }
+
     fn claim_reserve(core: &Core) -> Option<(usize, Claim)> {
         core.claim_benched()
     }
@@ -69,8 +73,9 @@ impl Host for Shared {
         core.pass(of, patience, owed)
     }
 
-    fn all_is_over(core: &Arc<Core>) {
-        core.retire_idle();
+    fn all_is_over(core: &Arc<Core>, patience: Patience) -> Result<(), IsHeld> {
+        core.retire_idle(core.registry_by(patience)?);
+        Ok(())
     }
 
     fn begin(worker: &Worker<'_, Self>) {

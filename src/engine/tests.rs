@@ -12,7 +12,6 @@ use crate::error::{DeadlineError, Refusal};
 use crate::group::Group;
 use crate::parts::cut::cut;
 use crate::parts::gate::Permit;
-use crate::parts::in_flight::NOTIFIED;
 use crate::parts::slot::State;
 use crate::pool::Pool;
 use crate::stats::{Shutdown, WhenFull};
@@ -70,9 +69,9 @@ fn law09_a_worker_on_its_way_to_the_queue_is_free() {
         thread::yield_now();
     };
     let held = core.stats();
-    core.in_flight.add(NOTIFIED);
+    let notice = core.in_flight.notify();
     // SAFETY: `claim` belongs to `slot`, so this thread holds the slot.
-    unsafe { core.slots[slot].send_searching(claim) };
+    unsafe { core.slots[slot].notify(claim, notice) };
     assert_eq!((held.workers, held.running, held.idle), (1, 0, 1));
     end(&core);
 }
@@ -253,9 +252,9 @@ fn a_claimed_worker_that_leaves_the_count_has_the_queue_looked_at() {
         let (tell, told) = mpsc::channel();
         assert!(serves(core, move || tell.send(()).expect("a test")));
         let ran = told.recv_timeout(Duration::from_secs(10));
-        core.in_flight.add(NOTIFIED);
+        let notice = core.in_flight.notify();
         // SAFETY: this thread holds the slot by this claim.
-        unsafe { core.slots[slot].send_searching(claim.expect("claimed")) };
+        unsafe { core.slots[slot].notify(claim.expect("claimed"), notice) };
         assert_eq!(ran, Ok(()), "the other worker is idle");
     }
     end(core);

@@ -26,17 +26,12 @@ pub fn promise<T: Send + 'static>() -> (Promise<T>, Promised<T>) {
 }
 
 impl<T: Send + 'static> Promise<T> {
-    /// Starts the task, as its worker does. If the handle has cancelled the task already, marks the
-    /// task as abandoned.
-    pub fn start(&mut self, decision: &Decision) {
-        self.0.take();
+    /// Starts the task, as its worker does. Returns `false` if the handle has cancelled the task already.
+    pub fn start(&mut self, decision: &Decision) -> bool {
         decision.0.start(TASK_ID);
-        if self.0.node().tell_slot(0) {
-            assert!(
-                decision.0.abandon(TASK_ID, 0),
-                "no other thread was told the slot"
-            );
-        }
+        let is_cancelled = self.0.node().tell_slot(0);
+        self.0.take();
+        !is_cancelled
     }
 
     /// Moves the task to a queue position, as its worker does. Returns `true` if the handle has cancelled

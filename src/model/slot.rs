@@ -1,7 +1,8 @@
 //! A slot and the ready ring, without a pool.
 
 use crate::parts::gate::Permit;
-use crate::parts::slot::{Claim, Order, State};
+use crate::parts::in_flight::Notice;
+use crate::parts::slot::{Claim, Found, Order, State};
 use crate::parts::{ring, slot};
 use crate::sync::thread;
 
@@ -115,10 +116,10 @@ impl Slot {
         }
     }
 
-    /// Sends the worker to the queue.
-    pub fn send_searching(&self, held: Held) {
+    /// Tells the worker to look at the queue.
+    pub fn notify(&self, held: Held) {
         // SAFETY: `held` proves that the caller has claimed the worker.
-        unsafe { self.slot.send_searching(held.0) };
+        unsafe { self.slot.notify(held.0, Notice::of_slot()) };
     }
 
     /// Takes an offered task back. If that succeeds, the caller holds the slot.
@@ -182,7 +183,11 @@ impl Slot {
     pub fn step_aside(&self) -> bool {
         loop {
             match self.slot.step_aside(State::Calling) {
-                Some(before) => return !before.has_task(),
+                Some(Found::Notice(notice)) => {
+                    notice.leave_in_slot();
+                    return true;
+                }
+                Some(found) => return !matches!(found, Found::Task),
                 None => thread::yield_now(),
             }
         }
@@ -191,8 +196,7 @@ impl Slot {
     /// Notes that the worker has called its wakers. Returns `true` if it is to look at the queue, and
     /// `false` if it has a task, or another thread holds the slot.
     pub fn come_back(&self) -> bool {
-        let before = self.slot.step_aside(State::Searching);
-        before.is_some_and(|before| !before.has_task())
+        matches!(self.slot.step_aside(State::Searching), Some(Found::Nothing))
     }
 
     /// Takes the worker's task out of its mailbox, and puts it back unless `moves`. Returns the task if it
@@ -203,17 +207,20 @@ impl Slot {
             // SAFETY: as in `publish_idle`.
             match unsafe { self.slot.poll_order() } {
                 None => thread::yield_now(),
-                Some((Order::Run { task, permit }, _)) if moves => {
+                Some(Order::Run { task, permit, .. }) if moves => {
                     permit.leave_with_task();
                     self.search_after_task();
                     return Some(task);
                 }
-                Some((Order::Run { task, permit }, _)) => {
+                Some(Order::Run { task, permit, .. }) => {
                     // SAFETY: the worker has just taken this task.
                     unsafe { self.slot.put_back(task, permit, revocable) };
                     return None;
                 }
-                Some(_) => return None,
+                Some(order) => {
+                    assert!(matches!(order, Order::Search(None)), "{order:?}");
+                    return None;
+                }
             }
         }
     }
@@ -222,13 +229,16 @@ impl Slot {
     pub fn wait(&self) -> Told {
         loop {
             // SAFETY: as in `publish_idle`.
-            if let Some((order, _)) = unsafe { self.slot.poll_order() } {
+            if let Some(order) = unsafe { self.slot.poll_order() } {
                 return match order {
-                    Order::Run { task, permit } => {
+                    Order::Run { task, permit, .. } => {
                         permit.leave_with_task();
                         Told::Run(task)
                     }
-                    Order::Search => Told::Search,
+                    Order::Search(notice) => {
+                        notice.into_iter().for_each(Notice::leave_in_slot);
+                        Told::Search
+                    }
                     Order::Retire => Told::Retire,
                 };
             }

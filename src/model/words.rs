@@ -1,6 +1,6 @@
 //! The counts of workers in flight, without a pool.
 
-use crate::parts::in_flight::{InFlight, AWAKE, NOTIFIED};
+use crate::parts::in_flight::{Awake, InFlight, Notice};
 
 /// The counts of workers in flight: those that have no task and are in no ring.
 #[derive(Debug)]
@@ -15,17 +15,18 @@ impl Counts {
 
     /// Counts a worker that is told to look at the queue.
     pub fn notify(&self) {
-        self.0.add(NOTIFIED);
+        self.0.notify().leave_in_slot();
     }
 
     /// Counts a notified worker as awake, as it does when it begins to look at the queue.
     pub fn arrive(&self) {
-        self.0.shift(NOTIFIED, AWAKE);
+        Awake::default().enter_notified(&self.0, Notice::of_slot());
     }
 
     /// Removes a worker from the count `awake`, because it no longer watches the queue.
     pub fn stop_watching(&self) {
-        self.0.sub(AWAKE);
+        let is_counted = Awake::counted().leave(&self.0);
+        assert!(is_counted);
     }
 
     /// Returns `true` if a worker looks at the queue, or has been told to.

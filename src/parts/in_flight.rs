@@ -5,23 +5,89 @@
 //!
 //! | count | what it counts | raised | lowered |
 //! |---|---|---|---|
-//! | awake | workers without a task that watch the queue, or are about to pop | before the worker leaves `Busy`; or right after it has left `Idle` | before its last look at the queue; before it calls user code, or waits for the lock of a leave or a pass; and before it asks its host whether it has to end |
-//! | notified | workers told to look at the queue that have not begun to; threads that seek a worker to tell | before the worker leaves `Idle` or `Held` | when the worker counts as awake, or begins to call user code; when a worker with a start hook is registered; or when the thread has found none, before it looks again |
+//! | awake | workers without a task that watch the queue, or are about to pop | before the worker leaves `Busy`; or right after it has left `Idle` | before its last look at the queue; before it pays a debt that may need a lock, or calls user code; and before it asks its host whether it has to end |
+//! | notified | workers told to look at the queue that have not begun to (`Notified`); threads that seek a worker to tell | before the worker leaves `Idle` or `Held` | when the worker counts as awake, or steps aside; when a worker with a start hook is registered; or when the thread has found none, before it looks again |
 //!
-//! No user code runs in a thread or worker while it is counted. But such a worker may wait for the lock of its host,
-//! as it passes a permit. A thread that is stopped with that lock holds up the tasks that rely on the worker.
+//! Each unit of a count belongs to someone, who lowers it: a [`Notice`] to the thread that seeks, then to the slot
+//! that is `Notified`; one of `awake` to a worker, which keeps it in its [`Awake`].
+//!
+//! A worker that is counted as awake runs no user code, and waits for no lock. Debug builds and models assert it.
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
+use std::cell::Cell;
 
 /// One of the two counts, as the value that raises it by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Count(u64);
+struct Count(u64);
 
-pub(crate) const AWAKE: Count = Count(1);
-pub(crate) const NOTIFIED: Count = Count(1 << 32);
+const AWAKE: Count = Count(1);
+const NOTIFIED: Count = Count(1 << 32);
 /// The mask of one count.
 const FIELD: u64 = (1 << 32) - 1;
+
+/// One unit of the count `notified`. A thread has it while it seeks a worker to tell. It leaves the notice with the
+/// worker's slot, from which the worker takes it; or it [forgoes](InFlight::forgo) it.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a notice that is lost counts for ever"]
+pub(crate) struct Notice(());
+
+impl Notice {
+    /// Leaves the notice with a slot, by a step to `Notified`.
+    pub(crate) fn leave_in_slot(self) {
+        std::mem::forget(self);
+    }
+
+    /// Returns the notice of a slot that has just left `Notified`.
+    pub(crate) fn of_slot() -> Self {
+        Self(())
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Notice {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a notice is lost");
+    }
+}
+
+/// A worker's place in the count `awake`.
+#[derive(Debug, Default)]
+pub(crate) struct Awake(Cell<bool>);
+
+impl Awake {
+    #[inline]
+    pub(crate) fn is_counted(&self) -> bool {
+        self.0.get()
+    }
+
+    /// Counts the worker, if it is not counted yet.
+    pub(crate) fn enter(&self, counts: &InFlight) {
+        if !self.0.replace(true) {
+            counts.add(AWAKE);
+        }
+    }
+
+    /// Counts the worker, which has been notified, as awake instead.
+    pub(crate) fn enter_notified(&self, counts: &InFlight, notice: Notice) {
+        if self.0.replace(true) {
+            return counts.forgo(notice);
+        }
+        notice.leave_in_slot();
+        counts.shift(NOTIFIED, AWAKE);
+    }
+
+    /// Takes the worker out of the count. Returns `true` if it was counted: then other threads may have
+    /// relied on it.
+    #[must_use]
+    pub(crate) fn leave(&self, counts: &InFlight) -> bool {
+        let was_counted = self.0.replace(false);
+        if was_counted {
+            counts.sub(AWAKE);
+        }
+        was_counted
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct InFlight(CachePadded<AtomicU64>);
@@ -45,23 +111,39 @@ impl Seen {
 }
 
 impl InFlight {
+    /// Counts a thread that seeks a worker to tell.
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
-    pub(crate) fn add(&self, count: Count) {
+    pub(crate) fn notify(&self) -> Notice {
+        self.add(NOTIFIED);
+        Notice(())
+    }
+
+    /// Lowers the count `notified`: no worker looks at the queue because of this notice.
+    #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
+    pub(crate) fn forgo(&self, notice: Notice) {
+        notice.leave_in_slot();
+        self.sub(NOTIFIED);
+    }
+
+    #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
+    fn add(&self, count: Count) {
         // ORDERING: P1: raised before the worker or its slot takes its next step.
         self.0.fetch_add(count.0, Ordering::SeqCst);
     }
 
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
-    pub(crate) fn sub(&self, count: Count) {
+    fn sub(&self, count: Count) {
         // ORDERING: P1: lowered after the step for which `add` raised it, and before the
         // worker's last look at the queue.
-        self.0.fetch_sub(count.0, Ordering::SeqCst);
+        let before = self.0.fetch_sub(count.0, Ordering::SeqCst);
+        debug_assert_ne!((before / count.0) & FIELD, 0, "{count:?} is not raised");
     }
 
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
-    pub(crate) fn shift(&self, from: Count, to: Count) {
+    fn shift(&self, from: Count, to: Count) {
         // ORDERING: P1: at every moment, one of the two counts includes the worker.
-        (self.0).fetch_add(to.0.wrapping_sub(from.0), Ordering::SeqCst);
+        let before = (self.0).fetch_add(to.0.wrapping_sub(from.0), Ordering::SeqCst);
+        debug_assert_ne!((before / from.0) & FIELD, 0, "{from:?} is not raised");
     }
 
     #[inline]
@@ -74,6 +156,14 @@ impl InFlight {
     pub(crate) fn figures(&self) -> [u64; 2] {
         let counts = self.load().0;
         [AWAKE, NOTIFIED].map(|count| (counts / count.0) & FIELD)
+    }
+}
+
+#[cfg(lazypool_loom)]
+impl Awake {
+    /// Returns the place of a worker that is counted, for models.
+    pub(crate) fn counted() -> Self {
+        Self(Cell::new(true))
     }
 }
 
@@ -107,10 +197,36 @@ mod tests {
                 counts.sub(count);
             }
         }
-        counts.add(NOTIFIED);
-        counts.shift(NOTIFIED, AWAKE);
-        assert!(counts.load().is_any_awake());
-        counts.sub(AWAKE);
-        assert!(!counts.load().is_any_searching());
+        assert_eq!(counts.figures(), [0, 0]);
+    }
+
+    #[test]
+    fn a_worker_is_counted_once() {
+        let (counts, worker) = (InFlight::default(), Awake::default());
+        assert!(!worker.leave(&counts));
+        worker.enter(&counts);
+        worker.enter(&counts);
+        assert_eq!(counts.figures(), [1, 0]);
+        let notice = counts.notify();
+        assert_eq!(counts.figures(), [1, 1]);
+        worker.enter_notified(&counts, notice);
+        assert_eq!((counts.figures(), worker.is_counted()), ([1, 0], true));
+        assert!(worker.leave(&counts));
+        let notice = counts.notify();
+        worker.enter_notified(&counts, notice);
+        assert_eq!(counts.figures(), [1, 0]);
+        assert!(worker.leave(&counts));
+        let notice = counts.notify();
+        counts.forgo(notice);
+        assert_eq!((counts.figures(), worker.is_counted()), ([0, 0], false));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "is not raised")]
+    fn a_count_below_zero_is_noticed() {
+        let counts = InFlight::default();
+        counts.add(AWAKE);
+        counts.sub(NOTIFIED);
     }
 }

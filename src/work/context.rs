@@ -5,6 +5,7 @@
 
 use crate::error::TaskPanic;
 use crate::parts::completion::WaitNode;
+use crate::parts::in_flight::Awake;
 use crate::parts::yield_timer::YieldTimer;
 use crate::sync::{
     abort_on_unwind, catch_unwind, fork, now, thread, thread_local, Instant, Ordering,
@@ -32,8 +33,8 @@ pub(crate) struct Ctx<'a> {
     owes: Cell<bool>,
     /// `Core::pay`.
     pay: &'a dyn Fn(&mut Owed),
-    /// Set while this worker counts as awake.
-    pub(crate) is_counted: Cell<bool>,
+    /// This worker's place in the count `awake`.
+    pub(crate) awake: Awake,
     /// Set until the worker leaves its slot. After that the record may be that of the next worker.
     pub(crate) has_slot: Cell<bool>,
     /// The node of the caller that submitted the running task by `do_with_deadline`. `None` for any
@@ -64,6 +65,11 @@ pub(crate) fn with_current<R: Default>(f: impl FnOnce(&Ctx<'_>) -> R) -> R {
     unsafe { current.as_ref() }.map(f).unwrap_or_default()
 }
 
+/// Returns `true` if this thread is a worker that counts as awake. Others rely on it, so it must wait for no lock.
+pub(crate) fn is_counted_worker() -> bool {
+    with_current(|ctx| ctx.awake.is_counted())
+}
+
 impl<'a> Ctx<'a> {
     pub(crate) fn new(
         env: &'a Env,
@@ -78,7 +84,7 @@ impl<'a> Ctx<'a> {
             owed: RefCell::default(),
             owes: Cell::new(false),
             pay,
-            is_counted: Cell::new(false),
+            awake: Awake::default(),
             has_slot: Cell::new(true),
             caller: Cell::new(None),
             label: Cell::new(None),
@@ -217,7 +223,7 @@ impl<'a> Ctx<'a> {
     fn assert_not_relied_on(&self) {
         #[cfg(debug_assertions)]
         assert!(
-            !self.is_counted.get() && !self.owed.borrow().is_owed_to_others(),
+            !self.awake.is_counted() && !self.owed.borrow().is_owed_to_others(),
             "user code in a worker that others rely on"
         );
     }

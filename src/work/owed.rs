@@ -49,12 +49,10 @@ pub(crate) fn leave(debts: &mut Debts, leaving: Option<Leaving>) {
     }
 }
 
-/// The next thing that is owed to other threads.
+/// The next thing that is owed to other threads, and may need a lock.
 #[derive(Debug)]
 #[must_use = "it is to be paid, or noted again"]
 pub(crate) enum Due {
-    /// Pass dead cells of the queue.
-    DeadCells,
     /// Take a task out of its group.
     Leave(Leaving),
     /// Pass a permit of the pool, or of the group with this number, to the first submission in line.
@@ -108,12 +106,16 @@ impl Owed {
         }
     }
 
-    /// Notes a debt again, because another thread holds the lock that it needs.
+    /// Notes a debt again, because the thread could not get the lock that it needs.
     pub(crate) fn note(&mut self, due: Due) {
         match due {
             Due::Leave(leaving) => self.leave(Some(leaving)),
             Due::Pass(line) => self.pass_in(Some(line)),
-            Due::DeadCells | Due::Over | Due::Look => unreachable!("it is never put off"),
+            Due::Look => self.look(),
+            Due::Over => {
+                self.any = true;
+                self.is_over = true;
+            }
         }
     }
 
@@ -163,9 +165,20 @@ impl Owed {
         flags || !self.lines.is_empty() || !self.leaving.is_empty()
     }
 
+    /// Returns `true` if anything but dead cells is owed.
+    pub(crate) fn is_due(&self) -> bool {
+        let flags = self.look || self.is_over || self.space > 0;
+        flags || !self.lines.is_empty() || !self.leaving.is_empty() || self.has_calls()
+    }
+
     #[inline]
     pub(crate) fn has_calls(&self) -> bool {
         !self.calls.is_empty()
+    }
+
+    /// Returns `true` if dead cells are to be passed, and notes that this is being done.
+    pub(crate) fn take_dead(&mut self) -> bool {
+        std::mem::take(&mut self.has_dead)
     }
 
     /// Returns `true` if wakers are owed, and nothing else.
@@ -174,12 +187,8 @@ impl Owed {
         !self.calls.wakers.is_empty() && no_more && !self.is_owed_to_others()
     }
 
-    /// Takes the next thing that is owed to other threads. What may be put off, because another thread holds
-    /// the lock that it needs, comes last, but for the end of a closed pool.
+    /// Takes the next thing that is owed to other threads. Passes come last, but for the end of a closed pool.
     pub(crate) fn next(&mut self) -> Option<Due> {
-        if std::mem::take(&mut self.has_dead) {
-            return Some(Due::DeadCells);
-        }
         if std::mem::take(&mut self.look) {
             return Some(Due::Look);
         }
@@ -194,6 +203,13 @@ impl Owed {
             return Some(Due::Pass(POOL));
         }
         std::mem::take(&mut self.is_over).then_some(Due::Over)
+    }
+
+    /// Notes what is left of user code to call.
+    pub(crate) fn add_calls(&mut self, mut rest: Calls) {
+        if !rest.is_empty() {
+            self.calls().take_from(&mut rest);
+        }
     }
 
     /// Takes what is owed to user code. Everything else has been paid.

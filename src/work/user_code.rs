@@ -20,7 +20,7 @@
 //! | the value of a task whose waiter has left | worker | `Busy` | the task counts as running |
 //! | captures of a task whose turn came too late | worker | `Busy` | `Contents::dispose`: all debts are paid; then its waiter is told |
 //! | `on_panic`, subscribers of a panic | worker | `Busy` | as the task |
-//! | wakers | any thread, at the end of its call; worker | `Calling`; `Searching`, if it owes more than wakers; `Busy`, between two tasks or before the code of one that it has popped; or `Offered` or `Busy`, with a task in the mailbox | [`call`]: all debts to others are paid |
+//! | wakers | any thread, at the end of its call; worker | `Calling`, and with a task in the mailbox that came meanwhile; `Searching`, if it also owes values; `Busy`, between two tasks or before the code of one that it has popped | [`wake`], [`call`]: all debts to others are paid |
 //! | captures that were discarded; subscribers of a refused thread | the same | `Searching`; `Busy` as above; or `Offered` or `Busy`, with a task in the mailbox that must not be queued | the same |
 //! | the start hook | new worker | before its first order | nothing relies on it |
 //! | the stop hook | ended worker | none: the slot is free | its last look is paid |
@@ -96,11 +96,11 @@ pub(crate) fn is_calling(env: &Env) -> bool {
     with_frame(env, |frame| frame.is_some())
 }
 
-/// Calls user code: first the wakers, then `between` if there is more, then the rest, oldest first. If this thread already
-/// calls user code of this pool, the outer call does it, as the module's doc says. In a child that this
-/// code has forked, calls nothing more.
+/// Calls user code: first the wakers, then the rest, oldest first. If this thread already calls user code of
+/// this pool, the outer call does it, as the module's doc says. In a child that this code has forked, calls
+/// nothing more.
 #[cold]
-pub(crate) fn call(env: &Env, mut calls: Calls, between: &dyn Fn()) {
+pub(crate) fn call(env: &Env, mut calls: Calls) {
     let is_nested = with_frame(env, |outer| {
         let Some(outer) = outer else { return false };
         outer.calls.borrow_mut().take_from(&mut calls);
@@ -110,6 +110,21 @@ pub(crate) fn call(env: &Env, mut calls: Calls, between: &dyn Fn()) {
     if is_nested {
         return;
     }
+    let rest = in_frame(env, calls, |own| {
+        own.wake_all(env);
+        while !env.is_forked() && own.step(env) {}
+    });
+    debug_assert!(rest.is_empty(), "all was called");
+}
+
+/// Calls the wakers, on a worker. Returns the rest, with what has come up meanwhile.
+#[cold]
+pub(crate) fn wake(env: &Env, calls: Calls) -> Calls {
+    in_frame(env, calls, |own| own.wake_all(env))
+}
+
+/// Calls `f` with a new frame of these calls. Returns those that are left.
+fn in_frame(env: &Env, calls: Calls, f: impl FnOnce(&Frame)) -> Calls {
     let own = Frame {
         pool: env.id,
         calls: RefCell::new(calls),
@@ -119,16 +134,12 @@ pub(crate) fn call(env: &Env, mut calls: Calls, between: &dyn Fn()) {
     INNERMOST.with(|it| it.set(Some(NonNull::from(&own))));
     // Panics of user code are contained, so nothing unwinds. So the frame is always taken off the
     // list before it is dropped.
-    abort_on_unwind(|| {
-        own.wake_all(env);
-        if !env.is_forked() && !own.calls.borrow().is_empty() {
-            between();
-        }
-        while !env.is_forked() && own.step(env) {}
-    });
+    abort_on_unwind(|| f(&own));
     INNERMOST.with(|it| it.set(own.outer));
     if env.is_forked() {
         // The child must not drop anything that belongs to the parent's pool.
         std::mem::forget(own);
+        return Calls::default();
     }
+    own.calls.into_inner()
 }

@@ -12,7 +12,7 @@ use crate::parts::gate::Flags;
 use crate::parts::queue::CellState;
 use crate::parts::slot::{State, Word};
 use crate::stats::{Stats, WorkerSnapshot};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{try_lock, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -31,6 +31,36 @@ pub(crate) struct Inside {
     pub(crate) notified: u64,
     /// The status words of the slots that are neither free, nor idle and listed.
     pub(crate) slots: BTreeMap<usize, Word>,
+    /// `None`: another thread has its lock.
+    pub(crate) registry: Option<Registered>,
+}
+
+/// The figures of the registry.
+#[derive(Debug)]
+#[allow(dead_code, reason = "read by `Debug`")]
+pub(crate) struct Registered {
+    pub(crate) live: usize,
+    pub(crate) starting: usize,
+    pub(crate) retiring: usize,
+    pub(crate) stopping: Vec<usize>,
+    pub(crate) limit: usize,
+    pub(crate) withheld: Vec<usize>,
+    /// The slots on the bench, and those of stale entries.
+    pub(crate) bench: Vec<usize>,
+}
+
+impl Registered {
+    fn of(registry: &Registry) -> Self {
+        Self {
+            live: registry.live,
+            starting: registry.starting,
+            retiring: registry.retiring,
+            stopping: registry.stopping.clone(),
+            limit: registry.limit,
+            withheld: registry.withheld.clone(),
+            bench: registry.bench.iter().map(|(slot, _)| *slot).collect(),
+        }
+    }
 }
 
 impl Core {
@@ -49,6 +79,7 @@ impl Core {
             awake,
             notified,
             slots: words.filter(|(_, word)| !rests(*word)).collect(),
+            registry: try_lock(&self.host.registry).map(|registry| Registered::of(&registry)),
         }
     }
 

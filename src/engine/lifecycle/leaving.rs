@@ -3,7 +3,7 @@
 use crate::core::worker::{Next, Worker};
 use crate::engine::shared::{Registry, Shared};
 use crate::parts::slot::State;
-use crate::sync::{lock, lock_by, thread, Guard, IsHeld, Ordering, Patience};
+use crate::sync::{lock, thread, Guard, IsHeld, Ordering, Patience};
 
 impl Worker<'_, Shared> {
     /// Returns `true` if this worker may have to end. A thread that closes the pool or lowers the
@@ -11,7 +11,7 @@ impl Worker<'_, Shared> {
     /// the flag. So that thread finds this worker idle, or this worker sees the flag (P3). Also returns `true`
     /// if another thread holds the lock: it may have been stopped, and this worker may get a task.
     pub(crate) fn has_reason_to_end(&self) -> bool {
-        match lock_by(&self.core.host.registry, Patience::Tries) {
+        match self.core.registry_by(Patience::Tries) {
             Ok(registry) => self.may_end_closed(&registry) || self.core.is_self_surplus(&registry),
             Err(IsHeld) => true,
         }
@@ -31,7 +31,7 @@ impl Worker<'_, Shared> {
     /// The worker is `Searching`. Returns `true` if it has to end.
     pub(crate) fn ends_by_itself(&self) -> bool {
         let core = self.core;
-        let mut registry = lock(&core.host.registry);
+        let mut registry = core.registry();
         let ends = self.may_end_closed(&registry) || core.is_self_surplus(&registry);
         if ends {
             registry.retiring += 1;
@@ -47,15 +47,15 @@ impl Worker<'_, Shared> {
         self.stop_watching();
         match self.pay_without_task(State::Retiring) {
             State::Retiring => {}
-            State::Searching => return Some(Next::Search),
+            State::Searching => return Some(Next::Search(None)),
             _ => return Some(self.wait()),
         }
-        let registry = lock(&self.core.host.registry);
+        let registry = self.core.registry();
         if self.is_needed(&registry) {
             self.stay(registry);
-            return Some(Next::Search);
+            return Some(Next::Search(None));
         }
-        (!self.vacate(registry)).then_some(Next::Search)
+        (!self.vacate(registry)).then_some(Next::Search(None))
     }
 
     /// Returns `true` if this worker must not end. This is so if it is not surplus, and a task is
@@ -115,7 +115,7 @@ impl Worker<'_, Shared> {
     /// Leaves the number of workers that end, because this worker has user code to call first. If there
     /// are too many workers, an idle one ends instead (law 4).
     pub(crate) fn is_not_retiring_now(&self) {
-        let mut registry = lock(&self.core.host.registry);
+        let mut registry = self.core.registry();
         registry.retiring -= 1;
         self.core.retire_surplus(&mut registry);
     }
@@ -137,7 +137,7 @@ impl Worker<'_, Shared> {
         let core = self.core;
         if core.env.hooks.stop.is_some() {
             self.run_hook(core.env.hooks.stop.as_deref());
-            let mut registry = lock(&core.host.registry);
+            let mut registry = core.registry();
             let own = registry.stopping.iter().position(|it| *it == self.ctx.slot);
             registry
                 .stopping

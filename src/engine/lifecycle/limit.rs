@@ -9,7 +9,7 @@
 
 use crate::engine::shared::{Core, Registry};
 use crate::parts::slot::{Slot, State};
-use crate::sync::{lock, Arc};
+use crate::sync::Arc;
 use crate::work::owed::Owed;
 use crate::work::record::Record;
 
@@ -28,7 +28,7 @@ impl Core {
 
     /// Sets the limit, which is from 1 to `max_workers`.
     pub(crate) fn set_limit(self: &Arc<Self>, limit: usize) {
-        let mut registry = lock(&self.host.registry);
+        let mut registry = self.registry();
         if limit == std::mem::replace(&mut registry.limit, limit) {
             return;
         }

@@ -20,7 +20,7 @@
 
 use crate::engine::shared::{Core, Registry};
 use crate::parts::slot::Claim;
-use crate::sync::{lock, now, thread, try_lock, Instant, Ordering};
+use crate::sync::{now, thread, try_lock, Instant, Ordering};
 use std::time::Duration;
 
 impl Core {
@@ -152,7 +152,7 @@ impl Core {
         if !self.is_any_benched() {
             return None;
         }
-        let mut registry = lock(&self.host.registry);
+        let mut registry = self.registry();
         let claim = |(slot, _): (usize, _)| Some((slot, self.slots[slot].claim_benched()?));
         let claimed = std::iter::from_fn(|| registry.bench.pop_back()).find_map(claim);
         // ORDERING: P1: lowered after the worker was claimed.

@@ -55,7 +55,7 @@ pub(crate) fn shutdown(
     // Refuses the submissions in line first, because the next steps may take long.
     core.turn_away(None, &mut owed);
     core.discard_all(&mut owed);
-    core.retire_idle();
+    core.retire_idle(core.registry());
     core.pay(&mut owed);
     if core.env.is_forked() {
         // A waker or the drop of a capture has forked, and this is the child.
@@ -95,7 +95,7 @@ fn forked(core: &Arc<Core>) -> ShutdownReport {
 /// destructors.
 fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerSnapshot> {
     let deadline = Deadline::from_now(timeout);
-    let mut registry = lock(&core.host.registry);
+    let mut registry = core.registry();
     let (mut has_failed, mut backoff) = (false, Backoff::default());
     // A submission that has taken a permit and has no worker yet is about to start one.
     while registry.live + registry.starting + registry.stopping.len() > 0 || core.gate.taken() > 0 {
@@ -108,7 +108,7 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
             // yet. A report now would be clean, and then that task would run.
             drop(registry);
             backoff.wait();
-            registry = lock(&core.host.registry);
+            registry = core.registry();
             continue;
         }
         let is_drop = waits_for == WaitsFor::NotAbandoned;
@@ -121,7 +121,7 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
             // when their tasks end. So another worker is started for the task.
             drop(registry);
             has_failed = matches!(core.start_worker(), Err(NotStarted::Failed(_)));
-            registry = lock(&core.host.registry);
+            registry = core.registry();
             if has_failed {
                 continue;
             }
@@ -143,7 +143,7 @@ impl Core {
     /// Tells subscribers which workers have not ended. Each worker is reported once.
     fn tell_stragglers(&self, stragglers: &[WorkerSnapshot]) {
         for straggler in stragglers {
-            let mut registry = lock(&self.host.registry);
+            let mut registry = self.registry();
             let is_told = registry.reported.contains(&straggler.slot);
             if !is_told {
                 registry.reported.push(straggler.slot);
@@ -159,7 +159,7 @@ impl Core {
     /// Returns the workers that have not ended. If this thread is a worker of the pool, includes
     /// that worker, even if it has left its slot and its thread-local destructors are running.
     fn stragglers_and_self(&self) -> Vec<WorkerSnapshot> {
-        let registry = lock(&self.host.registry);
+        let registry = self.registry();
         let mut stragglers = self.stragglers(&registry);
         if let Some(own) = self.env.own_slot() {
             if stragglers.iter().all(|worker| worker.slot != own) {

@@ -15,13 +15,20 @@ use crate::core::worker;
 use crate::engine::shared::{Core, Registry};
 use crate::parts::backoff::Backoff;
 use crate::parts::gate::Permit;
-use crate::parts::in_flight::{Seen, NOTIFIED};
+use crate::parts::in_flight::{Notice, Seen};
 use crate::parts::slot::Claim;
-use crate::sync::{lock, Arc, Ordering};
+use crate::sync::{Arc, Guard, Ordering, Patience};
 use crate::work::job::Task;
 use crate::work::owed::Owed;
 use crate::work::thread::{start, Thread};
 use std::io;
+
+/// The first order of a new worker.
+enum First<'a> {
+    Run(&'a mut Option<Task>, Permit),
+    /// To look at the queue. Without a notice, no thread may rely on that.
+    Search(Option<Notice>),
+}
 
 impl Core {
     /// Gives back a slot without a thread, under the registry's lock. If too few slots are withheld
@@ -64,20 +71,25 @@ impl Core {
     /// notified until it looks at the queue or, in a pool with a start hook, until it is registered,
     /// because a hook may take long.
     pub(crate) fn spawn_searcher(self: &Arc<Self>, owed: &mut Owed) -> Result<(), NotStarted> {
-        self.in_flight.add(NOTIFIED);
+        let notice = self.in_flight.notify();
         let slot = self.free.pop().ok_or(NotStarted::NotNeeded);
-        let started = slot.and_then(|slot| self.start_thread(slot, false, owed));
-        let result = started.map(|(slot, thread)| _ = self.register(slot, thread, None));
-        let has_hook = self.env.hooks.start.is_some();
-        if result.is_err() || has_hook {
-            self.in_flight.sub(NOTIFIED);
+        let (slot, thread) = match slot.and_then(|slot| self.start_thread(slot, false, owed)) {
+            Ok(started) => started,
+            Err(why) => {
+                self.in_flight.forgo(notice);
+                return Err(why);
+            }
+        };
+        if self.env.hooks.start.is_none() {
+            self.register(slot, thread, First::Search(Some(notice)));
+            return Ok(());
         }
-        if result.is_ok() && has_hook {
-            // Other threads may have relied on this start (A4), and the hook may take long. This starts no
-            // further thread for the same tasks.
-            self.notify_idle(Seen::is_any_searching);
-        }
-        result
+        self.register(slot, thread, First::Search(None));
+        self.in_flight.forgo(notice);
+        // Other threads may have relied on this start (A4), and the hook may take long. This starts no
+        // further thread for the same tasks.
+        self.notify_idle(Seen::is_any_searching, Patience::Waits);
+        Ok(())
     }
 
     /// Starts a worker for a task that has a permit, on a slot that the caller has popped from the
@@ -92,7 +104,7 @@ impl Core {
     ) -> Result<Location, (Permit, NotStarted)> {
         match self.start_thread(slot, true, owed) {
             Ok((slot, thread)) => {
-                let location = self.register(slot, thread, Some((task, permit)));
+                let location = self.register(slot, thread, First::Run(task, permit));
                 Ok(location.expect("the location of the task"))
             }
             Err(why) => Err((permit, why)),
@@ -109,9 +121,7 @@ impl Core {
         self.begin_start(slot, has_task)?;
         let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
-        // This thread holds the slot, so the new worker's first order comes after this reading.
-        let generation = self.slots[slot].load().generation();
-        let main = move || worker::main(&core, slot, generation);
+        let main = move || worker::main(&core, slot);
         let ended = Arc::clone(&self.host.ended);
         match start(name, self.host.stack_size, ended, main) {
             Ok(thread) => Ok((slot, thread)),
@@ -128,7 +138,7 @@ impl Core {
     /// Begins a start. Gives the slot back and returns an error if the limit is reached; or if the
     /// worker is to look at the queue, the pool is closed and nothing is queued.
     fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotStarted> {
-        let mut registry = lock(&self.host.registry);
+        let mut registry = self.registry();
         let is_of_use = has_task || !self.env.is_closed() || !self.queue.is_empty();
         if !is_of_use || self.slots_to_withhold(&registry) > 0 {
             self.put_back(&mut registry, slot);
@@ -148,7 +158,7 @@ impl Core {
 
     /// Gives back the slot of a start for which the OS refused a thread.
     fn start_failed(self: &Arc<Self>, slot: usize) {
-        let mut registry = lock(&self.host.registry);
+        let mut registry = self.registry();
         registry.starting -= 1;
         // Relaxed: a figure.
         self.host
@@ -161,16 +171,10 @@ impl Core {
         self.host.changed.notify_all();
     }
 
-    /// Registers a new thread, counts it, and gives it its first order: a task, or a look at the
-    /// queue.
-    fn register(
-        &self,
-        slot: usize,
-        thread: Thread,
-        task: Option<(&mut Option<Task>, Permit)>,
-    ) -> Option<Location> {
+    /// Registers a new thread, counts it, and gives it its first order.
+    fn register(&self, slot: usize, thread: Thread, first: First<'_>) -> Option<Location> {
         let it = &self.slots[slot];
-        let mut registry = lock(&self.host.registry);
+        let mut registry = self.registry();
         registry.starting -= 1;
         // SAFETY: this thread holds the slot. The new thread waits for its first order, and does
         // not touch the stored handle before that.
@@ -197,10 +201,13 @@ impl Core {
         // SAFETY: this thread has held the slot since `begin_start`. A new worker is not parked, so
         // the claim is `AWAKE`.
         unsafe {
-            if let Some((task, permit)) = task {
-                return Some(self.hand_over(slot, Claim::AWAKE, task, permit));
+            match first {
+                First::Run(task, permit) => {
+                    return Some(self.hand_over(slot, Claim::AWAKE, task, permit));
+                }
+                First::Search(Some(notice)) => it.notify(Claim::AWAKE, notice),
+                First::Search(None) => it.send_searching(Claim::AWAKE),
             }
-            it.send_searching(Claim::AWAKE);
         }
         None
     }
@@ -224,8 +231,7 @@ impl Core {
     }
 
     /// Tells every idle worker to end, and shutdowns to look whether all have ended.
-    pub(crate) fn retire_idle(&self) {
-        let mut registry = lock(&self.host.registry);
+    pub(crate) fn retire_idle(&self, mut registry: Guard<'_, Registry>) {
         for slot in 0..registry.workers.len() {
             self.retire(&mut registry, slot, false);
         }

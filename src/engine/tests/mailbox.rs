@@ -149,6 +149,28 @@ fn a_nested_task_stays_with_a_worker_that_drops_values() {
     }
 }
 
+/// Law 21: a handle cancels its task while a worker has it in hand. The worker does not start it.
+#[test]
+fn a_task_whose_handle_has_cancelled_it_does_not_start() {
+    let builder = Builder::new().max_workers(1).min_workers(1);
+    let pool = builder.build().expect("a pool");
+    let core = pool.core();
+    let never: fn() = || unreachable!("it is cancelled");
+    let (task, mut handle): (TaskSide<_, Outcome<()>>, _) = pair(None, never);
+    assert_eq!(handle.node().cancel(), None, "no worker has started it");
+    let (permit, _) = core.gate.take().expect("a permit");
+    let (slot, claim) = core.claim_idle().expect("idle");
+    let mut task = Some(Task::new(Moment::default(), (), task));
+    // SAFETY: this thread has just claimed the slot.
+    let _location = unsafe { core.hand_over(slot, claim, &mut task, permit) };
+    until(|| handle.node().has_outcome());
+    assert!(matches!(handle.take(), Some(Err(TaskError::Cancelled))));
+    until(|| core.stats().idle == 1);
+    let stats = core.stats();
+    assert_eq!((stats.discarded, stats.completed), (1, 0), "{stats}");
+    end(core);
+}
+
 /// Law 21: a handle cancels its task, and does not find it: the worker is about to move it to the queue. Then
 /// the worker takes it out again.
 #[test]

@@ -127,8 +127,7 @@ impl Decision {
     }
 
     /// Leaves a running task, and stores `deadline` for the task to read. A caller stores its own
-    /// deadline. A handle that cancels the task stores zero. So does a worker that leaves the task
-    /// on behalf of a handle. Returns `false` if the task has not started, is currently reading its
+    /// deadline. A handle that cancels the task stores zero. Returns `false` if the task has not started, is currently reading its
     /// deadline or has been left before. Also returns `false` if the outcome is being delivered.
     #[must_use]
     pub(crate) fn abandon(&self, task_id: u64, deadline: u64) -> bool {

@@ -193,8 +193,8 @@ impl WaitNode {
 
     /// Marks the handle's task as cancelled. If a worker has started the task, returns that
     /// worker's slot. If not, returns `None`: the caller takes the task out. If it does not find the
-    /// task, a worker has it in hand, and finds the mark: it is about to start the task, and calls
-    /// [`Decision::abandon`](super::Decision::abandon) on behalf of the handle; or it moves the task.
+    /// task, a worker has it in hand, and finds the mark: it is about to start the task, and discards it instead;
+    /// or it moves the task.
     pub(crate) fn cancel(&self) -> Option<usize> {
         // ORDERING: C3: acquires that the decision has been started, or that the task was moved.
         // Releases what the handle did before.

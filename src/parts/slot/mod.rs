@@ -21,6 +21,7 @@ mod life;
 mod word;
 
 use crate::parts::gate::Permit;
+use crate::parts::in_flight::Notice;
 use crate::parts::ring::Ring;
 use crate::sync::{thread, AtomicU64, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
@@ -51,9 +52,30 @@ impl Claim {
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Order<T> {
-    Run { task: T, permit: Permit },
-    Search,
+    /// To run the task, which was the `generation`-th to be handed to the slot.
+    Run {
+        task: T,
+        permit: Permit,
+        generation: u64,
+    },
+    /// To look at the queue. The worker has become `Searching`. A worker that was told so by a notifier has
+    /// the notice.
+    Search(Option<Notice>),
+    /// To end.
     Retire,
+}
+
+/// What a worker finds as it steps aside.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Found {
+    Nothing,
+    /// A task was handed to it, and is still in the mailbox.
+    Task,
+    /// It was told to look at the queue.
+    Notice(Notice),
+    /// It was told to end.
+    Retirement,
 }
 
 /// The part of a slot that a hand-over writes: the status word and the mailbox, on one cache line.
@@ -229,7 +251,19 @@ impl<T, R> Slot<T, R> {
         unsafe { self.order(claim, to, GENERATION) }.generation()
     }
 
-    /// Sends the worker to look at the queue, and wakes it if it sleeps.
+    /// Tells the worker to look at the queue, and wakes the worker if it sleeps. Others may rely on that: the
+    /// notice counts until the worker has taken it.
+    ///
+    /// # Safety
+    /// The caller holds the slot by this claim (`Held`).
+    pub(crate) unsafe fn notify(&self, claim: Claim, notice: Notice) {
+        notice.leave_in_slot();
+        // SAFETY: by this function's contract, the caller holds the slot.
+        unsafe { self.order(claim, State::Notified, 0) };
+    }
+
+    /// Sends the worker to look at the queue, and wakes the worker if it sleeps. No thread may rely on
+    /// that.
     ///
     /// # Safety
     /// The caller holds the slot by this claim (`Held`).
@@ -312,14 +346,21 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Moves the calling worker, which is about to do what may take long, to the state `to`: `Calling`
-    /// or `Searching`. Does nothing if a task was handed to it. Returns its word before, or `None` if
-    /// another thread is about to write its order.
+    /// or `Searching`. If it has got another order, the worker becomes `Searching`; if it has got a task,
+    /// does nothing. Returns what it has got, or `None` if another thread is about to write its order.
     #[must_use]
-    pub(crate) fn step_aside(&self, to: State) -> Option<Word> {
-        self.update(|word| match word.state() {
-            State::Idle | State::Searching | State::Retiring | State::Calling => Some(word.to(to)),
+    pub(crate) fn step_aside(&self, to: State) -> Option<Found> {
+        let before = self.update(|word| match word.state() {
+            State::Idle | State::Searching | State::Calling => Some(word.to(to)),
+            State::Notified | State::Retiring => Some(word.to(State::Searching)),
             State::Offered | State::Busy => Some(word),
             State::Held | State::Free => None,
+        })?;
+        Some(match before.state() {
+            State::Offered | State::Busy => Found::Task,
+            State::Notified => Found::Notice(Notice::of_slot()),
+            State::Retiring => Found::Retirement,
+            _ => Found::Nothing,
         })
     }
 
@@ -350,22 +391,24 @@ impl<T, R> Slot<T, R> {
         self.load().state() == State::Held
     }
 
-    /// Returns the worker's order if there is one, with the generation of the word. Taking an offered task
-    /// starts it. Also returns `None` if another thread changes the word meanwhile. The worker looks
+    /// Returns the worker's order if there is one. Taking an offered task starts it. Also returns `None` if another thread changes the word meanwhile. The worker looks
     /// again then, as it does while there is no order.
     ///
     /// # Safety
     /// The caller is the slot's worker and has no task: it is new, or it has taken its last task out of
     /// the mailbox and ended it.
     #[inline]
-    pub(crate) unsafe fn poll_order(&self) -> Option<(Order<T>, u64)> {
+    pub(crate) unsafe fn poll_order(&self) -> Option<Order<T>> {
         let word = self.load();
-        let generation = word.generation();
         let runs = match word.state() {
             State::Busy => true,
             State::Offered => self.swap_if(word, word.to(State::Busy)).is_ok(),
-            State::Searching => return Some((Order::Search, generation)),
-            State::Retiring => return Some((Order::Retire, generation)),
+            State::Notified => {
+                self.shift(State::Notified, State::Searching, 0);
+                return Some(Order::Search(Some(Notice::of_slot())));
+            }
+            State::Searching => return Some(Order::Search(None)),
+            State::Retiring => return Some(Order::Retire),
             State::Idle | State::Held | State::Calling => false,
             State::Free => unreachable!("a worker's slot is not free"),
         };
@@ -374,8 +417,9 @@ impl<T, R> Slot<T, R> {
             // emptied since, because the worker has no task, by this function's contract.
             task: unsafe { self.empty() },
             permit: Permit::of_taken_task(),
+            generation: word.generation(),
         };
-        runs.then(|| (run(), generation))
+        runs.then(run)
     }
 
     /// Sets `PARKED` for the worker if it is still idle. Returns `true` if the worker may park: the
@@ -412,9 +456,9 @@ impl<T, R> Slot<T, R> {
 /// Returns the legal steps, to be compared with the protocol page.
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 pub(crate) fn legal_steps() -> impl Iterator<Item = (State, State)> {
-    use State::{Busy, Calling, Free, Held, Idle, Offered, Retiring, Searching};
+    use State::{Busy, Calling, Free, Held, Idle, Notified, Offered, Retiring, Searching};
     let states = [
-        Free, Held, Offered, Busy, Idle, Searching, Retiring, Calling,
+        Free, Held, Offered, Busy, Idle, Notified, Searching, Retiring, Calling,
     ];
     (states.into_iter()).flat_map(|from| from.next().iter().map(move |to| (from, *to)))
 }

@@ -1,5 +1,6 @@
-use super::State::{Busy, Calling, Free, Held, Idle, Offered, Retiring, Searching};
+use super::State::{Busy, Calling, Free, Held, Idle, Notified, Offered, Retiring, Searching};
 use super::*;
+use crate::parts::in_flight::InFlight;
 use std::time::{Duration, Instant};
 
 /// Takes a step of the slot's owner.
@@ -46,7 +47,11 @@ fn revoke(slot: &Channel, generation: u64) -> Option<&'static str> {
 
 fn run(slot: &Channel) -> (&'static str, u64) {
     match own!(slot.poll_order()) {
-        Some((Order::Run { task, permit }, generation)) => {
+        Some(Order::Run {
+            task,
+            permit,
+            generation,
+        }) => {
             permit.leave_with_task();
             (task, generation)
         }
@@ -130,7 +135,7 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert!(!slot.bench() && !slot.load().is_benched());
     // SAFETY: the slot was claimed with this claim.
     unsafe { slot.send_searching(claim) };
-    assert!(matches!(own!(slot.poll_order()), Some((Order::Search, _))));
+    assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     assert_eq!(slot.load().generation(), 0, "that is no task");
     own!(slot.publish_idle(&ready, 0));
     assert_eq!(ready.pop(), Some(0));
@@ -155,7 +160,7 @@ fn an_offered_task_is_run_or_taken_back() {
     assert!(own!(slot.poll_order()).is_none());
     // The caller sends the worker to the queue.
     own!(slot.send_searching(Claim::AWAKE));
-    assert!(matches!(own!(slot.poll_order()), Some((Order::Search, _))));
+    assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     own!(slot.publish_idle(&ready, 0));
 
     let claim = slot.claim_last_used(0, true, || true).unwrap();
@@ -170,7 +175,7 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     let slot = idle(&ready);
     assert!(slot.retire(true).is_none(), "not on the bench");
     assert!(slot.retire(false).is_some());
-    assert!(matches!(own!(slot.poll_order()), Some((Order::Retire, _))));
+    assert!(matches!(own!(slot.poll_order()), Some(Order::Retire)));
     own!(slot.step(State::Retiring, State::Searching));
     assert_eq!(slot.load().state(), State::Searching);
     own!(slot.publish_idle(&ready, 0));
@@ -183,16 +188,11 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     own!(slot.start_failed());
     own!(slot.begin_start());
     own!(slot.send_searching(Claim::AWAKE));
-    assert!(matches!(own!(slot.poll_order()), Some((Order::Search, _))));
+    assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     // The worker checks whether it must end.
     own!(slot.step(State::Searching, State::Retiring));
     own!(slot.step(State::Retiring, State::Free));
     assert_eq!(slot.load().state(), State::Free);
-}
-
-/// Moves the worker to the state, and returns its state before. `None`: its order is about to be written.
-fn step_aside(slot: &Channel, to: State) -> Option<State> {
-    slot.step_aside(to).map(Word::state)
 }
 
 /// A worker that calls wakers takes a task only from the thread that used it last, and none once it calls
@@ -202,37 +202,74 @@ fn a_worker_that_calls_user_code_is_left_alone() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
     let claims = || slot.claim_last_used(0, true, || true);
-    assert_eq!(step_aside(&slot, Calling), Some(Idle));
+    let steps_aside = |to| {
+        assert_eq!(slot.step_aside(to), Some(Found::Nothing));
+        assert_eq!(slot.load().state(), to);
+    };
+    steps_aside(Calling);
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.claim_listed().is_none() && slot.claim_benched().is_none());
     assert!(slot.retire(false).is_none() && !slot.claim_self() && !slot.may_park());
     assert!(slot.claim_last_used(0, true, || false).is_none());
     let claim = claims().expect("it takes a task");
     assert!(!claim.parked);
-    assert_eq!(step_aside(&slot, Searching), None);
+    assert_eq!(slot.step_aside(Searching), None);
     let generation = hand_over(&slot, claim, "a", true);
     assert_eq!(revoke(&slot, generation), Some("a"));
     own!(slot.send_searching(Claim::AWAKE));
     assert!(claims().is_none());
-    assert_eq!(step_aside(&slot, Searching), Some(Searching));
-    assert_eq!(step_aside(&slot, Calling), Some(Searching));
-    assert_eq!(step_aside(&slot, Searching), Some(Calling));
+    steps_aside(Searching);
+    steps_aside(Calling);
+    steps_aside(Searching);
     assert!(claims().is_none());
     // A task that was handed over during the calls is there after them.
-    assert_eq!(step_aside(&slot, Calling), Some(Searching));
+    steps_aside(Calling);
     let claim = claims().expect("it takes a task");
     let generation = hand_over(&slot, claim, "b", true);
-    assert_eq!(step_aside(&slot, Searching), Some(Offered));
+    assert_eq!(slot.step_aside(Searching), Some(Found::Task));
     assert_eq!(run(&slot), ("b", generation));
     own!(slot.publish_idle(&ready, 0));
     // A task that was handed over before the calls may be taken back during them.
     let claim = claims().expect("idle");
     let generation = hand_over(&slot, claim, "c", true);
-    assert_eq!(step_aside(&slot, Calling), Some(Offered));
+    assert_eq!(slot.step_aside(Calling), Some(Found::Task));
+    assert_eq!(slot.load().state(), Offered, "it stays");
     assert_eq!(revoke(&slot, generation), Some("c"));
     own!(slot.send_searching(Claim::AWAKE));
-    assert_eq!(step_aside(&slot, Searching), Some(Searching));
+    steps_aside(Searching);
     own!(slot.publish_idle(&ready, 0));
+}
+
+/// A notice is with the slot until its worker takes it: as it begins to search, or as it steps aside.
+#[test]
+fn a_notice_is_taken_once() {
+    let (ready, counts) = (Ring::new(1, 0), InFlight::default());
+    let slot = idle(&ready);
+    for steps_aside in [false, true] {
+        let claim = slot.claim_last_used(0, true, || true).expect("idle");
+        own!(slot.notify(claim, counts.notify()));
+        assert_eq!(slot.load().state(), Notified);
+        assert!(slot.claim_last_used(0, true, || true).is_none());
+        assert!(!slot.claim_self() && slot.retire(false).is_none() && !slot.may_park());
+        let notice = match steps_aside {
+            true => match slot.step_aside(Calling) {
+                Some(Found::Notice(notice)) => notice,
+                found => panic!("{found:?}"),
+            },
+            false => match own!(slot.poll_order()) {
+                Some(Order::Search(Some(notice))) => notice,
+                order => panic!("{order:?}"),
+            },
+        };
+        assert_eq!(slot.load().state(), Searching);
+        assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
+        counts.forgo(notice);
+        own!(slot.publish_idle(&ready, 0));
+    }
+    assert!(slot.retire(false).is_some());
+    assert_eq!(slot.step_aside(Calling), Some(Found::Retirement));
+    assert_eq!(slot.load().state(), Searching);
+    assert_eq!(counts.figures(), [0, 0]);
 }
 
 /// A worker that has taken a task out of its mailbox puts it back, and the task's caller takes it back if it may.
@@ -295,7 +332,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
     // SAFETY: the slot's start has begun, and its worker waits for its first order.
     unsafe { slot.set_thread(std::thread::current()) };
     own!(slot.send_searching(Claim::AWAKE));
-    assert!(matches!(own!(slot.poll_order()), Some((Order::Search, _))));
+    assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     own!(slot.publish_idle(&ready, 0));
     assert!(slot.may_park());
     assert!(
@@ -320,7 +357,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
 fn a_words_flags_go_with_its_state() {
     let of = |state: State, flags: u64| Word((5 * GENERATION) | flags | state as u64);
     for state in [
-        Free, Held, Offered, Busy, Searching, Idle, Retiring, Calling,
+        Free, Held, Offered, Busy, Searching, Idle, Retiring, Calling, Notified,
     ] {
         let is_idle = state == Idle;
         for listed in [0, LISTED] {

@@ -12,7 +12,7 @@ pub(crate) enum State {
     Offered = 2,
     /// A task is in the mailbox and can no longer be taken back, or the worker runs a task.
     Busy = 3,
-    /// The worker has no task, and looks at the queue or was told to. Or it does something first that
+    /// The worker has no task, and looks at the queue or is about to. Or it does something first that
     /// may take long: it waits for a lock, or drops values of users.
     Searching = 4,
     /// The worker waits for an order.
@@ -22,9 +22,11 @@ pub(crate) enum State {
     /// The worker has no task, and calls wakers. It takes a task that is handed to it, and does nothing
     /// else that another thread asks for.
     Calling = 7,
+    /// The worker was told to look at the queue, and has not begun to. It counts as notified.
+    Notified = 8,
 }
 
-use State::{Busy, Calling, Free, Held, Idle, Offered, Retiring, Searching};
+use State::{Busy, Calling, Free, Held, Idle, Notified, Offered, Retiring, Searching};
 
 impl State {
     /// Returns the states to which a step may lead from this state. The protocol page says which
@@ -32,26 +34,27 @@ impl State {
     pub(super) const fn next(self) -> &'static [Self] {
         match self {
             Free => &[Held],
-            Held => &[Free, Offered, Busy, Searching],
+            Held => &[Free, Offered, Busy, Notified, Searching],
             Offered => &[Busy, Held],
             Busy => &[Idle, Searching, Offered],
             Idle => &[Held, Searching, Retiring, Calling],
             Searching => &[Idle, Busy, Retiring, Calling],
-            Retiring => &[Searching, Free, Calling],
+            Retiring => &[Searching, Free],
             Calling => &[Held, Searching],
+            Notified => &[Searching],
         }
     }
 }
 
-const STATE: u64 = 7;
+const STATE: u64 = 15;
 /// Set while the ready ring has an entry of the slot. Also set while the worker is about to push
 /// that entry, and while a thread that has popped the entry has not yet cleared the flag.
-pub(super) const LISTED: u64 = 1 << 3;
+pub(super) const LISTED: u64 = 1 << 4;
 /// Set while the worker is parked. The thread that gives it an order unparks it.
-pub(super) const PARKED: u64 = 1 << 4;
-/// One unit of the generation, which is in the upper 59 bits. The generation counts the tasks that
+pub(super) const PARKED: u64 = 1 << 5;
+/// One unit of the generation, which is in the upper 58 bits. The generation counts the tasks that
 /// were handed over. It wraps.
-pub(super) const GENERATION: u64 = 1 << 5;
+pub(super) const GENERATION: u64 = 1 << 6;
 
 /// A reading of the status word. If two readings are equal, no other task
 /// was handed to the slot in between.
@@ -68,7 +71,8 @@ impl Word {
             4 => Searching,
             5 => Idle,
             6 => Retiring,
-            _ => Calling,
+            7 => Calling,
+            _ => Notified,
         }
     }
 
@@ -96,11 +100,6 @@ impl Word {
     pub(super) const fn is_ready(self, even_parked: bool) -> bool {
         let seen = self.0 & (STATE | LISTED | if even_parked { 0 } else { PARKED });
         seen == Idle as u64 | LISTED || self.0 & STATE == Calling as u64
-    }
-
-    /// Returns `true` if a task is in the mailbox, or runs.
-    pub(crate) const fn has_task(self) -> bool {
-        matches!(self.state(), Offered | Busy)
     }
 
     pub(crate) const fn is_parked(self) -> bool {
