@@ -201,7 +201,7 @@ fn emptied_mailbox_against_revoke() {
                 let back = slot.revoke(generation).or_else(|| slot.revoke(generation));
                 back.inspect(|_| slot.search_first())
             });
-            let moved = slot.empty_mailbox(moves, true);
+            let moved = slot.empty_mailbox(moves);
             let told = moved.is_none().then(|| slot.wait());
             match caller.join().unwrap() {
                 Some(task) => assert_eq!((task, moved, told), (7, None, Some(Told::Search))),

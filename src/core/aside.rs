@@ -10,40 +10,64 @@ use crate::sync::Patience;
 use crate::work::owed::Owed;
 use crate::work::user_code;
 
+/// What a worker does that has stepped aside.
+enum Aside {
+    /// It is `Calling`, and calls wakers.
+    Calls,
+    /// It is `Searching`, and pays the rest.
+    Searches,
+    /// It is `Busy` with a task that must not be queued, and starts that task.
+    MustStart,
+}
+
 impl<H: Host> Worker<'_, H> {
-    /// Pays what the worker owes, as [`pay_without_task`](Self::pay_without_task) does. Each turn of the loop pays
-    /// one kind of debt: to other threads, then wakers, then the rest of user code.
+    /// Pays what the worker owes, as [`pay_without_task`](Self::pay_without_task) does.
     #[cold]
-    pub(super) fn pay_slowly(&self, mut state: State) -> State {
+    pub(super) fn pay_slowly(&self, state: State) -> State {
         let mut owed = self.ctx.take_owed();
+        let state = self.pay_in_turns(&mut owed, state);
+        self.it.record.set_pays(owed.kinds());
+        if !owed.is_empty() {
+            self.ctx.owe(|rest| *rest = owed);
+        }
+        state
+    }
+
+    /// Pays what the worker owes. Each turn of the loop pays one kind of debt: to other threads, then wakers, then
+    /// the rest of user code. Leaves the debts to the task that the worker must start, if there is one.
+    fn pay_in_turns(&self, owed: &mut Owed, mut state: State) -> State {
+        self.it.record.set_pays(owed.kinds());
         if state == State::Busy {
-            self.ctx.call_back(|| self.core.pay(&mut owed));
+            self.ctx.call_back(|| self.core.pay(owed));
             return state;
         }
-        self.core.pass_dead(&mut owed);
+        self.core.pass_dead(owed);
         while !owed.is_empty() {
             // A counted worker pays no debt that may need a lock, and calls no user code.
             if owed.is_due() && self.leave_count() {
                 owed.look();
             }
             // A permit that this worker passes may bring it a task. So it does not wait for a lock yet.
-            if self.pay_if_free(&mut owed) && !owed.has_calls() {
-                self.core.pay(&mut owed);
+            if self.pay_if_free(owed) && !owed.has_calls() {
+                self.core.pay(owed);
                 return state;
             }
-            // From here on no thread relies on this worker.
-            match self.step_aside(&mut owed) {
-                State::Calling => {
+            let aside = self.step_aside(owed);
+            self.it.record.set_pays(owed.kinds());
+            match aside {
+                Aside::Calls => {
                     let wakers = owed.take_calls();
                     let wake = || owed.add_calls(user_code::wake(&self.core.env, wakers));
                     self.ctx.call_back(wake);
                 }
-                _ => {
-                    self.core.pay_others(&mut owed);
+                Aside::Searches => {
+                    self.core.pay_others(owed);
                     if !owed.only_wakes() {
-                        self.ctx.call_back(|| self.core.pay(&mut owed));
+                        self.ctx.call_back(|| self.core.pay(owed));
                     }
                 }
+                // `Ctx::prepare` pays then, as for a popped task that came with debts.
+                Aside::MustStart => return State::Idle,
             }
             state = self.come_back();
         }
@@ -52,9 +76,8 @@ impl<H: Host> Worker<'_, H> {
 
     /// Steps aside, to call wakers if these are all that the worker owes. From then on no thread relies on this
     /// worker. If it has got another order meanwhile, gives that order back. If a task was handed to it, moves
-    /// that task to the queue. Returns the worker's state: `Calling` or `Searching`. A task that must not be
-    /// queued stays in the mailbox.
-    fn step_aside(&self, owed: &mut Owed) -> State {
+    /// that task to the queue.
+    fn step_aside(&self, owed: &mut Owed) -> Aside {
         // `None`: another thread is about to write the order, and may be stopped before that.
         let (to, found) = self.pay_until(owed, |owed| {
             let to = match owed.only_wakes() {
@@ -64,8 +87,9 @@ impl<H: Host> Worker<'_, H> {
             Some((to, self.it.step_aside(to)?))
         });
         match found {
-            Found::Nothing => return to,
-            Found::Task => self.empty_mailbox(owed),
+            Found::Nothing if to == State::Calling => return Aside::Calls,
+            Found::Nothing => {}
+            Found::Task => return self.empty_mailbox(owed),
             Found::Notice(notice) => {
                 // The thread that notified this worker, and others, find another one.
                 self.core.in_flight.forgo(notice);
@@ -74,14 +98,13 @@ impl<H: Host> Worker<'_, H> {
             // The worker searches afterwards, and asks then whether it has to end.
             Found::Retirement => H::ends_later(self),
         }
-        State::Searching
+        Aside::Searches
     }
 
-    /// Moves the task in this worker's mailbox to the queue, where another worker finds it, and makes this
-    /// worker `Searching`. A task that must not be queued stays. Does nothing if the task is taken back
-    /// meanwhile.
+    /// Moves the task in this worker's mailbox to the queue, where another worker finds it, unless the task is
+    /// taken back meanwhile. A task that must not be queued stays, and this worker is `Busy` with it.
     #[cold]
-    fn empty_mailbox(&self, owed: &mut Owed) {
+    fn empty_mailbox(&self, owed: &mut Owed) -> Aside {
         let (core, it) = (self.core, self.it);
         // `None`: the waiter takes its task back, and may be stopped before it leaves the slot.
         let order = self.pay_until(owed, |_| {
@@ -90,18 +113,19 @@ impl<H: Host> Worker<'_, H> {
         });
         let (task, permit) = match order {
             Order::Run { task, permit, .. } => (task, permit),
-            Order::Search(None) => return,
+            Order::Search(None) => return Aside::Searches,
             _ => unreachable!("no thread has told this worker anything"),
         };
         if task.look().must_not_queue {
-            let revocable = task.table.offered;
             // SAFETY: this thread is the slot's worker, and has just taken this task.
-            return unsafe { it.put_back(task, permit, revocable) };
+            unsafe { it.put_back(task, permit) };
+            return Aside::MustStart;
         }
         H::push_again(core, task, permit, owed);
         it.record.count_moved();
         // SAFETY: this thread is the slot's worker, `Busy`.
         unsafe { it.step(State::Busy, State::Searching) };
+        Aside::Searches
     }
 
     /// Ends what may have taken long. Returns `Searching` if the worker is to look at the queue now, and

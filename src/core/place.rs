@@ -451,7 +451,7 @@ impl<H: Host> Core<H> {
         count(self, &task);
         it.record.count_unrun();
         // SAFETY: this thread revoked the task, so it holds the slot (`Held`). The claim is `AWAKE`: the
-        // worker was awake, or has been unparked for this task. No thread may rely on the worker, which
+        // worker was awake, or the thread that handed the task over unparks it. No thread may rely on the worker, which
         // may be calling user code, so it is not counted.
         unsafe { it.send_searching(Claim::AWAKE) };
         owed.give(&self.gate, permit);

@@ -313,10 +313,13 @@ impl<H: Host> Worker<'_, H> {
                 if self.claim_own_slot() {
                     return Next::Search(None);
                 }
+                self.ctx.owe(Owed::look);
+            }
+            if self.ctx.owes() {
                 // Another thread has claimed this worker. Perhaps for a task, and it may be stopped
-                // before it gives the order. So another worker must look at the queue now (A2).
+                // before it gives the order. So another worker must look at the queue now (A2). If a lock is
+                // held that this needs, the worker tries again at its next turn.
                 let mut owed = self.ctx.take_owed();
-                owed.look();
                 self.pay_if_free(&mut owed);
                 self.ctx.owe(|rest| *rest = owed);
             }

@@ -202,7 +202,7 @@ impl Slot {
     /// Takes the worker's task out of its mailbox, and puts it back unless `moves`. Returns the task if it
     /// was there and moves; the worker is to look at the queue then. Returns `None` if the task was put
     /// back, or was taken back by its caller.
-    pub fn empty_mailbox(&self, moves: bool, revocable: bool) -> Option<usize> {
+    pub fn empty_mailbox(&self, moves: bool) -> Option<usize> {
         loop {
             // SAFETY: as in `publish_idle`.
             match unsafe { self.slot.poll_order() } {
@@ -214,7 +214,7 @@ impl Slot {
                 }
                 Some(Order::Run { task, permit, .. }) => {
                     // SAFETY: the worker has just taken this task.
-                    unsafe { self.slot.put_back(task, permit, revocable) };
+                    unsafe { self.slot.put_back(task, permit) };
                     return None;
                 }
                 Some(order) => {

@@ -131,7 +131,10 @@ pub(crate) enum Patience {
 }
 
 /// How often a thread tries. In unit tests so often that another thread can step in.
-const TRIES: u32 = match (cfg!(lazypool_shuttle), cfg!(test) && !cfg!(miri)) {
+const TRIES: u32 = match (
+    cfg!(any(lazypool_loom, lazypool_shuttle)),
+    cfg!(test) && !cfg!(miri),
+) {
     (true, _) => 1,
     (_, true) => 10_000,
     _ => 64,
@@ -142,8 +145,7 @@ pub(crate) fn lock_by<T>(
     mutex: &Mutex<T>,
     patience: Patience,
 ) -> std::result::Result<Guard<'_, T>, IsHeld> {
-    // A model of loom has no thread that stops for good.
-    if patience == Patience::Waits || cfg!(lazypool_loom) {
+    if patience == Patience::Waits {
         return Ok(lock(mutex));
     }
     for _ in 0..TRIES {

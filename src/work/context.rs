@@ -251,7 +251,9 @@ impl<'a> Ctx<'a> {
     pub(crate) fn pay(&self) {
         while self.owes() {
             let mut owed = self.take_owed();
+            self.record.set_pays(owed.kinds());
             self.call_back(|| (self.pay)(&mut owed));
+            self.record.set_pays(owed.kinds());
         }
     }
 

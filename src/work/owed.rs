@@ -39,6 +39,29 @@ pub(crate) struct Owed {
     calls: Calls,
 }
 
+/// The kinds of debts in an [`Owed`], for a person who looks at a pool that hangs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kinds(pub(crate) u64);
+
+const KINDS: [&str; 8] = [
+    "dead cells",
+    "look",
+    "leaves",
+    "passes",
+    "over",
+    "wakers",
+    "values",
+    "refused",
+];
+
+impl std::fmt::Debug for Kinds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let is_owed = |bit: &usize| self.0 >> bit & 1 != 0;
+        let names = (0..KINDS.len()).filter(is_owed).map(|bit| KINDS[bit]);
+        f.debug_set().entries(names).finish()
+    }
+}
+
 /// The debts of a submission. Most submissions have none, and make no [`Owed`].
 pub(crate) type Debts = Option<Owed>;
 
@@ -159,6 +182,22 @@ impl Owed {
         &mut self.calls
     }
 
+    /// Returns what kinds of debts there are.
+    pub(crate) fn kinds(&self) -> Kinds {
+        let is_owed = [
+            self.has_dead,
+            self.look,
+            !self.leaving.is_empty(),
+            !self.lines.is_empty() || self.space > 0,
+            self.is_over,
+            !self.calls.wakers.is_empty(),
+            !self.calls.values.is_empty(),
+            !self.calls.refused.is_empty(),
+        ];
+        let bits = (0..).zip(is_owed).map(|(bit, it)| u64::from(it) << bit);
+        Kinds(bits.sum())
+    }
+
     /// Returns `true` if anything is owed to other threads.
     pub(crate) fn is_owed_to_others(&self) -> bool {
         let flags = self.has_dead || self.look || self.is_over || self.space > 0;
@@ -218,6 +257,27 @@ impl Owed {
         assert!(!self.is_owed_to_others(), "others first: {self:?}");
         self.any = false;
         std::mem::take(&mut self.calls)
+    }
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_debts_have_names() {
+        let mut owed = Owed::default();
+        assert_eq!(format!("{:?}", owed.kinds()), "{}");
+        owed.look();
+        owed.note(Due::Over);
+        owed.calls().wake(Waker::noop().clone());
+        assert_eq!(
+            format!("{:?}", owed.kinds()),
+            r#"{"look", "over", "wakers"}"#
+        );
+        while owed.next().is_some() {}
+        drop(owed.take_calls());
+        assert_eq!(owed.kinds(), Kinds(0));
     }
 }
 

@@ -12,6 +12,7 @@ use crate::parts::members::Members;
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use crate::work::env::NEVER;
 use crate::work::job::TaskEnd;
+use crate::work::owed::Kinds;
 use std::time::Duration;
 
 /// A worker's record. It belongs to the slot, and stays when the worker ends. Only the slot's
@@ -34,6 +35,8 @@ pub(crate) struct Record {
     /// Set until the worker obeys its first order, in a pool with a start hook. The worker is not idle,
     /// and no thread relies on it, because the hook may take long.
     is_new: AtomicBool,
+    /// What the worker is paying now, as [`Kinds`]: debts that may take long.
+    pays: AtomicU64,
     /// The running task's own deadline, as returned by
     /// [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
     due: AtomicU64,
@@ -86,6 +89,7 @@ impl Record {
             about: About::default(),
             tasks_before: AtomicU64::new(NO_WORKER),
             is_new: AtomicBool::new(false),
+            pays: AtomicU64::new(0),
             due: AtomicU64::new(NEVER),
             group: AtomicPtr::new(std::ptr::null_mut()),
         }
@@ -129,6 +133,18 @@ impl Record {
             taken: load(&self.taken),
             generation: see(),
         }
+    }
+
+    /// Notes what the worker begins to pay; nothing once it has. Called by the slot's worker only.
+    pub(crate) fn set_pays(&self, kinds: Kinds) {
+        // Relaxed: for a person who looks at a pool that hangs.
+        self.pays.store(kinds.0, Ordering::Relaxed);
+    }
+
+    /// Returns what the worker is paying.
+    pub(crate) fn pays(&self) -> Kinds {
+        // Relaxed: as above.
+        Kinds(self.pays.load(Ordering::Relaxed))
     }
 
     // ---- abandoned tasks --------------------------------------------------------------

@@ -13,6 +13,7 @@ use crate::parts::queue::CellState;
 use crate::parts::slot::{State, Word};
 use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{try_lock, AtomicU64, Ordering};
+use crate::work::owed::Kinds;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -29,8 +30,8 @@ pub(crate) struct Inside {
     pub(crate) oldest_cell: CellState,
     pub(crate) awake: u64,
     pub(crate) notified: u64,
-    /// The status words of the slots that are neither free, nor idle and listed.
-    pub(crate) slots: BTreeMap<usize, Word>,
+    /// Of the slots that are neither free, nor idle and listed: the status word, and what the worker pays.
+    pub(crate) slots: BTreeMap<usize, (Word, Kinds)>,
     /// `None`: another thread has its lock.
     pub(crate) registry: Option<Registered>,
 }
@@ -67,7 +68,8 @@ impl Core {
     /// Returns the state of the core. Its fields are read one after the other.
     pub(crate) fn inside(&self) -> Inside {
         let [awake, notified] = self.in_flight.figures();
-        let words = self.used_slots().iter().map(|slot| slot.load()).enumerate();
+        let slots = self.used_slots().iter().enumerate();
+        let words = slots.map(|(index, slot)| (index, (slot.load(), slot.record.pays())));
         let rests =
             |word: Word| word.state() == State::Free || word.is_idle() && !word.is_benched();
         Inside {
@@ -78,7 +80,7 @@ impl Core {
             oldest_cell: self.queue.oldest(),
             awake,
             notified,
-            slots: words.filter(|(_, word)| !rests(*word)).collect(),
+            slots: words.filter(|(_, (word, _))| !rests(*word)).collect(),
             registry: try_lock(&self.host.registry).map(|registry| Registered::of(&registry)),
         }
     }

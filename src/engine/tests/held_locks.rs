@@ -208,6 +208,38 @@ fn a_task_runs_beside_a_lock(pool: &Pool, of_line: bool, claims: bool) {
     until(|| core.stats().idle == 2);
 }
 
+/// Law 20: a worker was claimed, and its claimer is stopped. A task relies on that worker, and the lock that a look
+/// for another one needs is held for a while. The worker looks again once the lock is free.
+#[test]
+fn a_claimed_worker_looks_again_once_a_lock_is_free() {
+    for _ in 0..cut(20) {
+        let core = &pool(Builder::new().max_workers(2).queue_capacity(4));
+        assert!(serves(core, || ()));
+        let mut claim = None;
+        until(|| {
+            claim = core.slots[0].claim_last_used(0, true, || false);
+            claim.is_some()
+        });
+        let stopped = lock(&core.host.registry);
+        let (permit, _) = core.gate.take().expect("a permit");
+        let (tell, told) = mpsc::channel();
+        let task = move || tell.send(()).expect("a test");
+        let mut task = Some(Task::new(Moment::default(), (), task));
+        core.queue.push(&mut task, permit);
+        let is_relied_on = core.inside().awake == 1;
+        until(|| core.inside().awake == 0);
+        // So that the worker has tried.
+        thread::sleep(Duration::from_millis(5));
+        drop(stopped);
+        let ran = told.recv_timeout(Duration::from_secs(10));
+        let notice = core.in_flight.notify();
+        // SAFETY: this thread holds the slot by this claim.
+        unsafe { core.slots[0].notify(claim.expect("claimed"), notice) };
+        assert!(ran.is_ok() || !is_relied_on, "a slot is free");
+        end(core);
+    }
+}
+
 /// A debt whose lock another thread holds keeps back no debt that needs another lock.
 #[test]
 fn a_permit_is_passed_while_a_group_is_locked() {

@@ -123,30 +123,72 @@ impl Scene {
     }
 }
 
-/// Law 14: a task for which a worker of the pool waits is not queued. It was handed to a worker that drops
-/// values now. It stays in the mailbox, where that caller can take it back, and runs after the drop.
+/// Law 14: a task for which a worker of the pool waits is not queued. It was handed to a worker that has a value to
+/// drop. That worker starts it, and drops the value before the task's code. So the task's caller can leave.
 #[test]
 fn a_nested_task_stays_with_a_worker_that_drops_values() {
-    for takes_back in [false, true] {
-        let scene = Scene::new();
-        let core = scene.pool.core();
-        // No submission does this: a worker may become `Calling` only after it was claimed.
-        let (tell, told) = mpsc::channel();
-        let location = scene.hand_over(Nested(move || tell.send(()).expect("a test")));
-        scene.end_wake();
-        assert!(core.queue.is_empty(), "it must not be queued");
-        if takes_back {
-            let mut owed = Owed::default();
-            let task = core.withdraw(location, |_, _| (), &mut owed);
-            core.discard(task, || unreachable!("it has no waiter"), &mut owed);
-            core.pay(&mut owed);
-            let state = core.slots[scene.slot].load().state();
-            assert_eq!(state, State::Searching);
+    let scene = Scene::new();
+    let core = scene.pool.core();
+    // No submission does this: a worker may become `Calling` only after it was claimed.
+    let (tell, told) = mpsc::channel();
+    let location = scene.hand_over(Nested(move || tell.send(()).expect("a test")));
+    let slots = &core.inside().slots;
+    assert_eq!(format!("{:?}", slots[&scene.slot].1), r#"{"wakers"}"#);
+    scene.end_wake();
+    let slots = &core.inside().slots;
+    assert_eq!(format!("{:?}", slots[&scene.slot].1), r#"{"values"}"#);
+    assert!(core.queue.is_empty(), "it must not be queued");
+    let mut owed = Owed::default();
+    assert!(core.withdraw(location, |_, _| (), &mut owed).is_none());
+    assert!(told.try_recv().is_err(), "it runs after the drop");
+    scene.end_drop.send(()).expect("it waits");
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
+}
+
+/// Laws 14 and 21: such a task was handed to a worker that owes nothing but a waker, as soon as a lock is free. The
+/// worker calls the waker, then runs the task.
+#[test]
+fn a_nested_task_runs_on_a_worker_that_owes_a_waker() {
+    struct Tells(Mutex<mpsc::Sender<&'static str>>);
+    impl Wake for Tells {
+        fn wake(self: Arc<Self>) {
+            lock(&self.0).send("waker").expect("a test");
         }
-        assert!(told.try_recv().is_err(), "it runs after the drop");
-        scene.end_drop.send(()).expect("it waits");
-        assert_eq!(told.recv_timeout(LIMIT).is_err(), takes_back);
     }
+    let builder = Builder::new().max_workers(1).min_workers(1);
+    let pool = builder.build().expect("a pool");
+    let core = pool.core();
+    for _ in 0..cut(50) {
+        let group = pool.group();
+        let (open, gate) = mpsc::channel::<()>();
+        let served = group.awaitable().serve(move || gate.recv());
+        let mut handle = pin!(served.expect("space"));
+        let (tell, told) = mpsc::channel();
+        let waker = Waker::from(Arc::new(Tells(Mutex::new(tell.clone()))));
+        let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        // The end of the task owes the waker, and a leave of the group.
+        assert!(group.wait_timeout(Duration::from_nanos(1)).is_err());
+        let locked = group.members().hold();
+        open.send(()).expect("it waits");
+        let mut claim = None;
+        until(|| {
+            claim = core.slots[0].claim_last_used(0, true, || false);
+            claim.is_some() || core.slots[0].load().state() == State::Searching
+        });
+        if let Some(claim) = claim {
+            let (permit, _) = core.gate.take().expect("a permit");
+            let job = Nested(move || tell.send("task").expect("a test"));
+            let mut task = Some(Task::new(Moment::default(), (), job));
+            // SAFETY: this thread has just claimed the slot.
+            let _location = unsafe { core.hand_over(0, claim, &mut task, permit) };
+        }
+        drop(locked);
+        assert_eq!(told.recv_timeout(LIMIT), Ok("waker"));
+        assert!(claim.is_none() || told.recv_timeout(LIMIT) == Ok("task"));
+        until(|| core.stats().idle == 1);
+    }
+    end(core);
 }
 
 /// Law 21: a handle cancels its task while a worker has it in hand. The worker does not start it.

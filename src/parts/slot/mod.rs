@@ -364,18 +364,15 @@ impl<T, R> Slot<T, R> {
         })
     }
 
-    /// Puts a task back that the calling worker has taken out of its mailbox, and has not started. If it
-    /// is `revocable`, its caller may take it back again.
+    /// Puts a task back that the calling worker has taken out of its mailbox. The worker is going to start it, and
+    /// so its caller cannot take it back any more.
     ///
     /// # Safety
     /// The caller is the slot's worker, in `Busy`, and has taken this task by [`Slot::poll_order`].
-    pub(crate) unsafe fn put_back(&self, task: T, permit: Permit, revocable: bool) {
+    pub(crate) unsafe fn put_back(&self, task: T, permit: Permit) {
         permit.leave_with_task();
         // SAFETY: by this function's contract, the mailbox is empty, and only the worker may write it.
         (self.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
-        if revocable {
-            self.shift(State::Busy, State::Offered, 0);
-        }
     }
 
     fn leave_idle(&self, to: State, may: impl Fn(Word) -> bool) -> Option<Claim> {
