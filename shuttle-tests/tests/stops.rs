@@ -296,6 +296,35 @@ fn wakers_that_submit() {
     });
 }
 
+/// Workers call wakers of handles, while tasks on other workers wait for tasks of their own. All tasks end, also one
+/// that was handed to a worker in the moment before its waker. Law 14.
+#[test]
+fn nested_beside_wakers() {
+    explore("nested_beside_wakers", |dice| {
+        let (workers, queue, idle) = (dice.between(2, 3), dice.of(&[0, 1, 4]), dice.idle());
+        let rig = Rig::new(false, workers, queue, |b| b.idle_timeout(idle));
+        let all = rig.crowd(dice, 2..=3, 1..=4, |rig, dice| {
+            if dice.one_in(2) {
+                let served = rig.handle(rig.pool.awaitable(), Adds::NOTHING, step);
+                let waker = submits(rig);
+                if let Some(held) = served.ok().and_then(|held| held.register(&waker)) {
+                    held.end(rig, dice);
+                }
+                return;
+            }
+            let (its, times) = (Arc::downgrade(rig), dice.between(1, 3));
+            let waits = move || {
+                let rig = its.upgrade().expect("the pool is there");
+                (0..times).for_each(|_| _ = rig.wait(Duration::MAX, step));
+            };
+            let _ = rig.serve(Adds::policy(WhenFull::Refuse), waits);
+        });
+        join_all(all);
+        rig.wait_until_left(0);
+        rig.end(Vec::new(), None);
+    });
+}
+
 /// The number of steps that a submission may take if it must not wait. In a pool without a line, the
 /// most that was seen is 406, in 7,500 executions: other threads change what it reads.
 const MANY_STEPS: u64 = 1_000;

@@ -62,6 +62,7 @@ impl<H: Host> Worker<'_, H> {
                 }
                 Aside::Searches => {
                     self.core.pay_others(owed);
+                    // If only wakers are left, the next turn calls them. No order comes before that.
                     if !owed.only_wakes() {
                         self.ctx.call_back(|| self.core.pay(owed));
                     }
