@@ -187,3 +187,33 @@ fn law02_a_cancel_and_a_shutdown_find_the_task_in_the_queue() {
         assert_eq!(scene.end(), (1, 0));
     });
 }
+
+/// Law 2: a worker has taken a task of a group from the queue, and calls a waker before it starts the task. The
+/// group is cancelled meanwhile. The task does not start.
+#[test]
+fn law02_no_task_starts_whose_group_was_cancelled_during_a_waker() {
+    let pool = pool(1, 2);
+    let (busy, waker) = (Gate::new(), Gate::new());
+    must_serve(&pool, busy.task());
+    busy.wait_entered(1);
+    let group = pool.group();
+    let (tell, told) = mpsc::channel();
+    must_serve_in(&group, move || tell.send(()).unwrap());
+    // The cell behind it is dead. Its permit comes free as the worker takes the task.
+    drop(must_await(pool.awaitable(), || unreachable!("cancelled")));
+    // The first in line gets the permit of the busy task, the second that of the dead cell.
+    let _first = pending(
+        Box::pin(pool.awaitable().serve_async(|| ())),
+        std::task::Waker::noop(),
+    );
+    let mut in_line = Box::pin(pool.awaitable().serve_async(|| ()));
+    let key = waker.key();
+    assert!(poll(&mut in_line, &calling(move || key.pass())).is_pending());
+    busy.open();
+    waker.wait_entered(1);
+    group.cancel();
+    waker.open();
+    group.wait();
+    assert!(told.recv().is_err(), "it must not start");
+    assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
+}

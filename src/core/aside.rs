@@ -7,7 +7,7 @@ use super::worker::Worker;
 use crate::parts::backoff::Backoff;
 use crate::parts::slot::{Found, Order, State};
 use crate::sync::Patience;
-use crate::work::owed::Owed;
+use crate::work::owed::{Kinds, Owed};
 use crate::work::user_code;
 
 /// What a worker does that has stepped aside.
@@ -26,7 +26,7 @@ impl<H: Host> Worker<'_, H> {
     pub(super) fn pay_slowly(&self, state: State) -> State {
         let mut owed = self.ctx.take_owed();
         let state = self.pay_in_turns(&mut owed, state);
-        self.it.record.set_pays(owed.kinds());
+        self.it.record.set_pays(Kinds::NONE);
         if !owed.is_empty() {
             self.ctx.owe(|rest| *rest = owed);
         }
@@ -44,8 +44,8 @@ impl<H: Host> Worker<'_, H> {
         self.core.pass_dead(owed);
         while !owed.is_empty() {
             // A counted worker pays no debt that may need a lock, and calls no user code.
-            if owed.is_due() && self.leave_count() {
-                owed.look();
+            if owed.is_due() {
+                owed.look_for(self.leave_count());
             }
             // A permit that this worker passes may bring it a task. So it does not wait for a lock yet.
             if self.pay_if_free(owed) && !owed.has_calls() {
@@ -97,7 +97,10 @@ impl<H: Host> Worker<'_, H> {
                 owed.look();
             }
             // The worker searches afterwards, and asks then whether it has to end.
-            Found::Retirement => H::ends_later(self),
+            Found::Retirement => {
+                let ends_later = || H::ends_later(self);
+                self.it.record.while_paying(Kinds::END, ends_later);
+            }
         }
         Aside::Searches
     }

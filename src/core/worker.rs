@@ -28,12 +28,13 @@ use super::Core;
 use crate::parts::backoff::{AdaptiveSpin, Backoff};
 use crate::parts::completion::{mailbox_id, queue_id};
 use crate::parts::gate::{Freed, Permit};
+use crate::parts::in_flight::MustLook;
 use crate::parts::queue::Popped;
 use crate::parts::slot::{Order, Slot, State};
 use crate::sync::{now, Arc};
 use crate::work::context::Ctx;
 use crate::work::job::{Task, TaskEnd};
-use crate::work::owed::Owed;
+use crate::work::owed::{Kinds, Owed};
 use crate::work::record::Record;
 use std::cell::Cell;
 
@@ -218,23 +219,25 @@ impl<H: Host> Worker<'_, H> {
     }
 
     fn start_watching(&self) {
-        self.ctx.awake.enter(&self.core.in_flight);
+        self.it.record.awake.enter(&self.core.in_flight);
     }
 
     /// Leaves the count `awake`, if this worker is in it, because it has a task or is about to end.
     /// Other threads may have relied on this worker. So if a task is queued, another worker must look
     /// for it (A2).
     pub(crate) fn stop_watching(&self) {
-        if self.leave_count() && !self.core.queue.is_empty() {
-            self.ctx.owe(Owed::look);
+        if let Some(must_look) = self.leave_count() {
+            if !self.core.queue.is_empty() {
+                self.ctx.owe(Owed::look);
+            }
+            must_look.fulfill();
         }
     }
 
-    /// Leaves the count `awake`. Returns `true` if this worker was in it: then other threads may have relied
-    /// on it.
-    #[must_use]
-    pub(super) fn leave_count(&self) -> bool {
-        self.ctx.awake.leave(&self.core.in_flight)
+    /// Leaves the count `awake`, if this worker is in it.
+    #[inline]
+    pub(super) fn leave_count(&self) -> Option<MustLook> {
+        self.it.record.awake.leave(&self.core.in_flight)
     }
 
     /// Claims this worker's own slot (`Idle` to `Searching`), and counts the worker as awake.
@@ -260,7 +263,8 @@ impl<H: Host> Worker<'_, H> {
                 if self.pay_without_task(State::Searching) != State::Searching {
                     return self.wait();
                 }
-                if H::has_to_end(self) {
+                let has_to_end = || H::has_to_end(self);
+                if self.it.record.while_paying(Kinds::END, has_to_end) {
                     return Next::Retire;
                 }
             }
@@ -299,7 +303,7 @@ impl<H: Host> Worker<'_, H> {
     pub(crate) fn wait(&self) -> Next {
         // The worker has published that it is idle, or was handed a task as it called user code. If it is
         // idle and does not watch the queue, it looks at the queue once now (A2, P1).
-        let may_look = !self.ctx.awake.is_counted() && self.it.load().is_idle();
+        let may_look = !self.it.record.awake.is_counted() && self.it.load().is_idle();
         if may_look && !self.core.queue.is_empty() && self.claim_own_slot() {
             return Next::Search(None);
         }
@@ -309,11 +313,15 @@ impl<H: Host> Worker<'_, H> {
             if let Some(next) = self.spin.look_for(|| self.look(), stop) {
                 return next;
             }
-            if self.leave_count() && !self.core.queue.is_empty() {
-                if self.claim_own_slot() {
-                    return Next::Search(None);
+            if let Some(must_look) = self.leave_count() {
+                let is_empty = self.core.queue.is_empty();
+                must_look.fulfill();
+                if !is_empty {
+                    if self.claim_own_slot() {
+                        return Next::Search(None);
+                    }
+                    self.ctx.owe(Owed::look);
                 }
-                self.ctx.owe(Owed::look);
             }
             if self.ctx.owes() {
                 // Another thread has claimed this worker. Perhaps for a task, and it may be stopped
@@ -349,7 +357,10 @@ impl<H: Host> Worker<'_, H> {
             self.it.record.has_first_order();
             match &mut order {
                 Next::Search(notice) => match notice.take() {
-                    Some(notice) => self.ctx.awake.enter_notified(&self.core.in_flight, notice),
+                    Some(notice) => {
+                        let counts = &self.core.in_flight;
+                        self.it.record.awake.enter_notified(counts, notice);
+                    }
                     None => self.start_watching(),
                 },
                 Next::Run { .. } => self.stop_watching(),
@@ -357,7 +368,7 @@ impl<H: Host> Worker<'_, H> {
             }
             return Some(order);
         }
-        let is_there = self.ctx.awake.is_counted() && self.core.queue.is_filled();
+        let is_there = self.it.record.awake.is_counted() && self.core.queue.is_filled();
         (is_there && self.claim_own_slot()).then_some(Next::Search(None))
     }
 }

@@ -318,7 +318,7 @@ fn the_inside_of_a_pool_with_a_task_in_hand() {
         assert!(inside.contains(what), "{what}: {inside}");
     };
     shows("permits: 5, permits_in_use: 1, gate: {}, cells_in_use: 0, oldest_cell: Empty, awake: 0");
-    shows("notified: 0, slots: {0: (Busy #1, {})}");
+    shows("notified: 0, ready_entries: 0, idle_listed: 0, slots: {0: Busy #1}");
     drop(open);
     until(|| core.inside().permits_in_use == 0 && core.inside().slots.is_empty());
     end(core);

@@ -25,8 +25,8 @@ impl Counts {
 
     /// Removes a worker from the count `awake`, because it no longer watches the queue.
     pub fn stop_watching(&self) {
-        let is_counted = Awake::counted().leave(&self.0);
-        assert!(is_counted);
+        let must_look = Awake::counted().leave(&self.0);
+        must_look.expect("counted").fulfill();
     }
 
     /// Returns `true` if a worker looks at the queue, or has been told to.

@@ -15,7 +15,8 @@
 
 use crate::sync::{AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
-use std::cell::Cell;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// One of the two counts, as the value that raises it by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,40 +52,67 @@ impl Drop for Notice {
     }
 }
 
-/// A worker's place in the count `awake`.
+/// The duty of a worker that has left the count `awake`: others may have relied on it to look at the queue. So it
+/// looks itself, or has another worker look (A2).
+#[derive(Debug)]
+#[must_use = "a task may be queued, and nobody looks"]
+pub(crate) struct MustLook(());
+
+impl MustLook {
+    /// Notes that the queue was looked at, or that a look is owed now.
+    pub(crate) fn fulfill(self) {
+        std::mem::forget(self);
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for MustLook {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a look is forgotten");
+    }
+}
+
+/// A worker's place in the count `awake`. The worker alone changes it. Others read it, to show a person whose units
+/// the count has. So it is no atomic of `sync`: models need not explore it.
 #[derive(Debug, Default)]
-pub(crate) struct Awake(Cell<bool>);
+pub(crate) struct Awake(AtomicBool);
 
 impl Awake {
     #[inline]
     pub(crate) fn is_counted(&self) -> bool {
-        self.0.get()
+        // Relaxed: a worker reads what it has written; others show it.
+        self.0.load(Relaxed)
     }
 
     /// Counts the worker, if it is not counted yet.
     pub(crate) fn enter(&self, counts: &InFlight) {
-        if !self.0.replace(true) {
+        if !self.set(true) {
             counts.add(AWAKE);
         }
     }
 
     /// Counts the worker, which has been notified, as awake instead.
     pub(crate) fn enter_notified(&self, counts: &InFlight, notice: Notice) {
-        if self.0.replace(true) {
+        if self.set(true) {
             return counts.forgo(notice);
         }
         notice.leave_in_slot();
         counts.shift(NOTIFIED, AWAKE);
     }
 
-    /// Takes the worker out of the count. Returns `true` if it was counted: then other threads may have
-    /// relied on it.
-    #[must_use]
-    pub(crate) fn leave(&self, counts: &InFlight) -> bool {
-        let was_counted = self.0.replace(false);
-        if was_counted {
+    /// Takes the worker out of the count, if it was counted. Then other threads may have relied on it.
+    pub(crate) fn leave(&self, counts: &InFlight) -> Option<MustLook> {
+        self.set(false).then(|| {
             counts.sub(AWAKE);
-        }
+            MustLook(())
+        })
+    }
+
+    /// Notes whether the worker is counted. Returns whether it was.
+    fn set(&self, is_counted: bool) -> bool {
+        let was_counted = self.is_counted();
+        // Relaxed: as in `is_counted`.
+        self.0.store(is_counted, Relaxed);
         was_counted
     }
 }
@@ -163,7 +191,7 @@ impl InFlight {
 impl Awake {
     /// Returns the place of a worker that is counted, for models.
     pub(crate) fn counted() -> Self {
-        Self(Cell::new(true))
+        Self(AtomicBool::new(true))
     }
 }
 
@@ -203,7 +231,7 @@ mod tests {
     #[test]
     fn a_worker_is_counted_once() {
         let (counts, worker) = (InFlight::default(), Awake::default());
-        assert!(!worker.leave(&counts));
+        assert!(worker.leave(&counts).is_none());
         worker.enter(&counts);
         worker.enter(&counts);
         assert_eq!(counts.figures(), [1, 0]);
@@ -211,11 +239,11 @@ mod tests {
         assert_eq!(counts.figures(), [1, 1]);
         worker.enter_notified(&counts, notice);
         assert_eq!((counts.figures(), worker.is_counted()), ([1, 0], true));
-        assert!(worker.leave(&counts));
+        worker.leave(&counts).expect("counted").fulfill();
         let notice = counts.notify();
         worker.enter_notified(&counts, notice);
         assert_eq!(counts.figures(), [1, 0]);
-        assert!(worker.leave(&counts));
+        worker.leave(&counts).expect("counted").fulfill();
         let notice = counts.notify();
         counts.forgo(notice);
         assert_eq!((counts.figures(), worker.is_counted()), ([0, 0], false));

@@ -5,7 +5,6 @@
 
 use crate::error::TaskPanic;
 use crate::parts::completion::WaitNode;
-use crate::parts::in_flight::Awake;
 use crate::parts::yield_timer::YieldTimer;
 use crate::sync::{
     abort_on_unwind, catch_unwind, fork, now, thread, thread_local, Instant, Ordering,
@@ -14,7 +13,7 @@ use crate::work::env::{Around, Env, NEVER};
 use crate::work::job::{Captured, TaskEnd};
 use crate::work::observe::{self, Moment};
 use crate::work::options::Options;
-use crate::work::owed::Owed;
+use crate::work::owed::{Kinds, Owed};
 use crate::work::panics::{drop_contained, has_panicked, Payload};
 use crate::work::record::Record;
 use std::cell::{Cell, RefCell};
@@ -27,14 +26,12 @@ pub(crate) struct Ctx<'a> {
     pub(crate) record: &'a Record,
     pub(crate) slot: usize,
     /// The debts of this worker. They are paid in the worker's loop and, if a queued task came with a debt,
-    /// by `prepare` once that task has started.
+    /// before that task starts; by `prepare`, if a blocked caller waits for the task.
     owed: RefCell<Owed>,
     /// Set if anything may be owed.
     owes: Cell<bool>,
     /// `Core::pay`.
     pay: &'a dyn Fn(&mut Owed),
-    /// This worker's place in the count `awake`.
-    pub(crate) awake: Awake,
     /// Set until the worker leaves its slot. After that the record may be that of the next worker.
     pub(crate) has_slot: Cell<bool>,
     /// The node of the caller that submitted the running task by `do_with_deadline`. `None` for any
@@ -67,7 +64,7 @@ pub(crate) fn with_current<R: Default>(f: impl FnOnce(&Ctx<'_>) -> R) -> R {
 
 /// Returns `true` if this thread is a worker that counts as awake. Others rely on it, so it must wait for no lock.
 pub(crate) fn is_counted_worker() -> bool {
-    with_current(|ctx| ctx.awake.is_counted())
+    with_current(|ctx| ctx.is_counted())
 }
 
 impl<'a> Ctx<'a> {
@@ -84,7 +81,6 @@ impl<'a> Ctx<'a> {
             owed: RefCell::default(),
             owes: Cell::new(false),
             pay,
-            awake: Awake::default(),
             has_slot: Cell::new(true),
             caller: Cell::new(None),
             label: Cell::new(None),
@@ -217,13 +213,18 @@ impl<'a> Ctx<'a> {
         }
     }
 
+    /// Returns `true` if this worker counts as awake.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.has_slot.get() && self.record.awake.is_counted()
+    }
+
     /// Asserts, in debug builds and models, that no thread relies on this worker to look at the queue, and
     /// that it owes other threads nothing. User code may take long.
     #[inline(always)]
     fn assert_not_relied_on(&self) {
         #[cfg(debug_assertions)]
         assert!(
-            !self.awake.is_counted() && !self.owed.borrow().is_owed_to_others(),
+            !self.is_counted() && !self.owed.borrow().is_owed_to_others(),
             "user code in a worker that others rely on"
         );
     }
@@ -251,9 +252,9 @@ impl<'a> Ctx<'a> {
     pub(crate) fn pay(&self) {
         while self.owes() {
             let mut owed = self.take_owed();
-            self.record.set_pays(owed.kinds());
-            self.call_back(|| (self.pay)(&mut owed));
-            self.record.set_pays(owed.kinds());
+            let kinds = owed.kinds();
+            let pay = || self.call_back(|| (self.pay)(&mut owed));
+            self.record.while_paying(kinds, pay);
         }
     }
 
@@ -264,7 +265,8 @@ impl<'a> Ctx<'a> {
                 !self.owes(),
                 "a drop that may take long, before others are told"
             );
-            self.call_back(|| _ = drop_contained(captured));
+            let drop_it = || self.call_back(|| _ = drop_contained(captured));
+            self.record.while_paying(Kinds::CAPTURES, drop_it);
         }
     }
 

@@ -152,6 +152,11 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
     #[inline]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         ctx.submitted.set(self.submitted);
+        // What the worker owes may take long. So it comes before the task is asked whether it may start. A blocked
+        // caller cannot leave before the start, so its task starts first, and `Ctx::prepare` pays.
+        if !J::AWAITED && ctx.owes() {
+            ctx.pay();
+        }
         let options = self.options();
         if options.is_empty() {
             return self.job.run(ctx, end);
@@ -200,11 +205,6 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
             true => || TaskError::Expired,
             false => || TaskError::Cancelled,
         };
-        // Captures are dropped here, which may take long: so debts are paid first. A blocked caller gets
-        // its closure back. It is told first, because it cannot leave its task meanwhile.
-        if !J::AWAITED && (is_late || J::MUST_RUN) {
-            ctx.pay();
-        }
         let mut release = self.discard(error);
         if is_late {
             // Law 21: the waiter of an expired task is told once its closure has been dropped.

@@ -9,6 +9,7 @@
 
 use crate::parts::completion::Remains;
 use crate::parts::gate::{Freed, Gate, Given, Permit};
+use crate::parts::in_flight::MustLook;
 use crate::parts::line::POOL;
 use crate::parts::members::{Gone, Leaving};
 use crate::work::job::Captured;
@@ -43,7 +44,7 @@ pub(crate) struct Owed {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kinds(pub(crate) u64);
 
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "dead cells",
     "look",
     "leaves",
@@ -52,7 +53,16 @@ const KINDS: [&str; 8] = [
     "wakers",
     "values",
     "refused",
+    "end",
 ];
+
+impl Kinds {
+    pub(crate) const NONE: Self = Self(0);
+    /// Captures of a task whose turn came too late.
+    pub(crate) const CAPTURES: Self = Self(1 << 6);
+    /// A worker asks whether it has to end, or ends.
+    pub(crate) const END: Self = Self(1 << 8);
+}
 
 impl std::fmt::Debug for Kinds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -153,6 +163,14 @@ impl Owed {
     pub(crate) fn look(&mut self) {
         self.any = true;
         self.look = true;
+    }
+
+    /// Notes the look of a worker that has left the count, if it was counted.
+    pub(crate) fn look_for(&mut self, must_look: Option<MustLook>) {
+        if let Some(must_look) = must_look {
+            self.look();
+            must_look.fulfill();
+        }
     }
 
     /// Gives the permits of dead cells back to the pool's gate, and notes what that leads to. A step of

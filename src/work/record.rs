@@ -8,6 +8,7 @@
 
 use super::about::About;
 use crate::parts::completion::Decision;
+use crate::parts::in_flight::Awake;
 use crate::parts::members::Members;
 use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use crate::work::env::NEVER;
@@ -35,6 +36,8 @@ pub(crate) struct Record {
     /// Set until the worker obeys its first order, in a pool with a start hook. The worker is not idle,
     /// and no thread relies on it, because the hook may take long.
     is_new: AtomicBool,
+    /// The worker's place in the count `awake`.
+    pub(crate) awake: Awake,
     /// What the worker is paying now, as [`Kinds`]: debts that may take long.
     pays: AtomicU64,
     /// The running task's own deadline, as returned by
@@ -89,6 +92,7 @@ impl Record {
             about: About::default(),
             tasks_before: AtomicU64::new(NO_WORKER),
             is_new: AtomicBool::new(false),
+            awake: Awake::default(),
             pays: AtomicU64::new(0),
             due: AtomicU64::new(NEVER),
             group: AtomicPtr::new(std::ptr::null_mut()),
@@ -139,6 +143,14 @@ impl Record {
     pub(crate) fn set_pays(&self, kinds: Kinds) {
         // Relaxed: for a person who looks at a pool that hangs.
         self.pays.store(kinds.0, Ordering::Relaxed);
+    }
+
+    /// Notes what the worker pays by `pay`, which may take long.
+    pub(crate) fn while_paying<R>(&self, kinds: Kinds, pay: impl FnOnce() -> R) -> R {
+        self.set_pays(kinds);
+        let result = pay();
+        self.set_pays(Kinds::NONE);
+        result
     }
 
     /// Returns what the worker is paying.

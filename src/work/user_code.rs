@@ -18,11 +18,11 @@
 //! |---|---|---|---|
 //! | a task, in its `around` wrapper; drops of its captures | worker | `Busy` | `Ctx::call`: all debts are paid, the caller can leave |
 //! | the value of a task whose waiter has left | worker | `Busy` | the task counts as running |
-//! | captures of a task whose turn came too late | worker | `Busy` | `Contents::dispose`: all debts are paid; then its waiter is told |
+//! | captures of a task whose turn came too late | worker | `Busy` | `Contents::run`: all debts are paid; after it, its waiter is told |
 //! | `on_panic`, subscribers of a panic | worker | `Busy` | as the task |
 //! | wakers | any thread, at the end of its call; worker | `Calling`, and with a task in the mailbox that came meanwhile; `Searching`, if it also owes values; `Busy`, between two tasks, or before the code of one that it has popped or must start | [`wake`], [`call`]: all debts to others are paid |
 //! | captures that were discarded; subscribers of a refused thread | the same | `Searching`; `Busy` as above | [`call`]: the same |
-//! | the start hook | new worker | before its first order | nothing relies on it |
+//! | the start hook | new worker | that of its first order, which may be a task | no thread relies on it to look at the queue |
 //! | the stop hook | ended worker | none: the slot is free | its last look is paid |
 //! | `Waker::clone` of a poll | the polling thread | - | nothing is held |
 //! | subscribers of a straggler | the thread in `shutdown` | - | nothing is held |

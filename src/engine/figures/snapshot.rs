@@ -10,10 +10,12 @@
 use crate::engine::shared::{Core, Registry};
 use crate::parts::gate::Flags;
 use crate::parts::queue::CellState;
-use crate::parts::slot::{State, Word};
+use crate::parts::slot::{Slot, State, Word};
 use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{try_lock, AtomicU64, Ordering};
+use crate::work::job::Task;
 use crate::work::owed::Kinds;
+use crate::work::record::Record;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -30,10 +32,36 @@ pub(crate) struct Inside {
     pub(crate) oldest_cell: CellState,
     pub(crate) awake: u64,
     pub(crate) notified: u64,
-    /// Of the slots that are neither free, nor idle and listed: the status word, and what the worker pays.
-    pub(crate) slots: BTreeMap<usize, (Word, Kinds)>,
+    /// The entries of the ready ring, and how many slots are idle and listed. Such a slot has an entry; other slots
+    /// may have one left.
+    pub(crate) ready_entries: u64,
+    pub(crate) idle_listed: usize,
+    /// Of the other slots that are not free, and of those that count as awake.
+    pub(crate) slots: BTreeMap<usize, Inner>,
     /// `None`: another thread has its lock.
     pub(crate) registry: Option<Registered>,
+}
+
+/// What is to be seen of a slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Inner {
+    word: Word,
+    /// `true` if the worker has a unit of the count `awake`.
+    awake: bool,
+    pub(crate) pays: Kinds,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.word)?;
+        if self.awake {
+            f.write_str(" awake")?;
+        }
+        if self.pays != Kinds::NONE {
+            write!(f, " pays {:?}", self.pays)?;
+        }
+        Ok(())
+    }
 }
 
 /// The figures of the registry.
@@ -68,10 +96,14 @@ impl Core {
     /// Returns the state of the core. Its fields are read one after the other.
     pub(crate) fn inside(&self) -> Inside {
         let [awake, notified] = self.in_flight.figures();
-        let slots = self.used_slots().iter().enumerate();
-        let words = slots.map(|(index, slot)| (index, (slot.load(), slot.record.pays())));
-        let rests =
-            |word: Word| word.state() == State::Free || word.is_idle() && !word.is_benched();
+        let all = || self.used_slots().iter().map(|slot| slot.load());
+        let rests = |word: Word| word.is_idle() && !word.is_benched();
+        let inner = |(index, slot): (usize, &Slot<Task, Record>)| {
+            let (word, record) = (slot.load(), &slot.record);
+            let (awake, pays) = (record.awake.is_counted(), record.pays());
+            let shows = awake || word.state() != State::Free && !rests(word);
+            shows.then_some((index, Inner { word, awake, pays }))
+        };
         Inside {
             permits: self.gate.bound(),
             permits_in_use: self.gate.taken(),
@@ -80,7 +112,14 @@ impl Core {
             oldest_cell: self.queue.oldest(),
             awake,
             notified,
-            slots: words.filter(|(_, (word, _))| !rests(*word)).collect(),
+            ready_entries: self.ready.held().1,
+            idle_listed: all().filter(|word| rests(*word)).count(),
+            slots: self
+                .used_slots()
+                .iter()
+                .enumerate()
+                .filter_map(inner)
+                .collect(),
             registry: try_lock(&self.host.registry).map(|registry| Registered::of(&registry)),
         }
     }

@@ -11,8 +11,8 @@
 //! clears `LISTED` by a compare-and-swap. A worker that finds `LISTED` clear as it goes idle sets
 //! it and pushes a new entry first.
 //!
-//! **The mailbox** belongs to the thread that holds a `Held` slot. From `Busy` on, it belongs to
-//! the worker. Every step into `Offered` or `Busy` releases what was written there, and every step
+//! **The mailbox** belongs to the thread that holds a `Held` slot. While the slot is `Offered`, nobody touches it:
+//! the worker and the waiter compete for the next step. From `Busy` on, it belongs to the worker. Every step into `Offered` or `Busy` releases what was written there, and every step
 //! out of these states acquires it. If a thread took a step without owning the slot, the mailbox
 //! would have two owners. So such steps are `unsafe`, and their contracts name the threads that may
 //! take them.
