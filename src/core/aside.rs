@@ -27,9 +27,7 @@ impl<H: Host> Worker<'_, H> {
         let mut owed = self.ctx.take_owed();
         let state = self.pay_in_turns(&mut owed, state);
         self.it.record.set_pays(Kinds::NONE);
-        if !owed.is_empty() {
-            self.ctx.owe(|rest| *rest = owed);
-        }
+        self.ctx.owe_again(owed);
         state
     }
 
@@ -44,7 +42,7 @@ impl<H: Host> Worker<'_, H> {
         self.core.pass_dead(owed);
         while !owed.is_empty() {
             // A counted worker pays no debt that may need a lock, and calls no user code.
-            if owed.is_due() {
+            if owed.kinds() != Kinds::NONE {
                 owed.look_for(self.leave_count());
             }
             // A permit that this worker passes may bring it a task. So it does not wait for a lock yet.

@@ -4,8 +4,7 @@ use super::host::Host;
 use super::Core;
 use crate::parts::gate::Freed;
 use crate::parts::in_flight::Seen;
-use crate::sync::{Arc, IsHeld, Patience};
-use crate::work::context::is_counted_worker;
+use crate::sync::{assert_not_relied_on, Arc, IsHeld, Patience};
 use crate::work::owed::{Debts, Due, Few, Owed};
 use crate::work::user_code;
 
@@ -69,7 +68,7 @@ impl<H: Host> Core<H> {
         // A process that did not build the pool has no workers, and owes nothing to them.
         let pays = self.env.is_own_process();
         while let Some(due) = self.next_due(owed) {
-            debug_assert!(!is_counted_worker(), "a counted worker waits for no lock");
+            assert_not_relied_on();
             match due {
                 Due::Leave(leaving) => leaving.finish(patience).map_err(Due::Leave)?,
                 _ if !pays => {}

@@ -329,7 +329,7 @@ impl<H: Host> Worker<'_, H> {
                 // held that this needs, the worker tries again at its next turn.
                 let mut owed = self.ctx.take_owed();
                 self.pay_if_free(&mut owed);
-                self.ctx.owe(|rest| *rest = owed);
+                self.ctx.owe_again(owed);
             }
             if stop() && H::should_search(self) && self.it.claim_self() {
                 return Next::Search(None);

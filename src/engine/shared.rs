@@ -9,7 +9,6 @@ use crate::parts::slot::Slot;
 use crate::stats::WhenFull;
 use crate::sync::{lock, lock_by, Guard, IsHeld, Patience};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Instant, Mutex, Ordering};
-use crate::work::context::is_counted_worker;
 use crate::work::env::Env;
 use crate::work::job::Task;
 use crate::work::record::Record;
@@ -154,20 +153,15 @@ impl Settings {
 }
 
 impl Core {
-    /// Locks the registry. A worker that counts as awake must not wait for this lock: a thread that has it may have
-    /// been stopped.
+    /// Locks the registry.
     pub(crate) fn registry(&self) -> Guard<'_, Registry> {
-        debug_assert!(!is_counted_worker(), "a counted worker waits for a lock");
         lock(&self.host.registry)
     }
 
     /// Locks the registry, as [`registry`](Self::registry) does. A thread that only tries gets an error if another
     /// one holds the lock.
     pub(crate) fn registry_by(&self, patience: Patience) -> Result<Guard<'_, Registry>, IsHeld> {
-        match patience {
-            Patience::Waits => Ok(self.registry()),
-            Patience::Tries => lock_by(&self.host.registry, patience),
-        }
+        lock_by(&self.host.registry, patience)
     }
 
     /// Returns the slots that have ever had a worker. A slot that gets its first one meanwhile may be

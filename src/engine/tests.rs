@@ -2,7 +2,7 @@
 
 use crate::builder::Builder;
 use crate::core::host::NotStarted;
-use crate::core::submission::Submission;
+use crate::core::submission::{Location, Submission};
 use crate::engine::lifecycle::shutdown::{shutdown, WaitsFor};
 use crate::engine::shared::Core;
 use crate::engine::submit::call::do_with;
@@ -12,11 +12,13 @@ use crate::error::{DeadlineError, Refusal};
 use crate::group::Group;
 use crate::parts::cut::cut;
 use crate::parts::gate::Permit;
-use crate::parts::slot::State;
+use crate::parts::slot::{Claim, State};
 use crate::pool::Pool;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{lock, now, Arc, Mutex};
 use crate::task;
+use crate::work::job::{Job, Task};
+use crate::work::observe::Moment;
 use crate::work::owed::Owed;
 use std::future::Future;
 use std::pin::pin;
@@ -51,6 +53,32 @@ fn end(core: &Arc<Core>) {
     assert!(report.is_clean());
 }
 
+/// Takes a permit for a task of this job.
+fn accepted(core: &Core, job: impl Job) -> (Option<Task>, Permit) {
+    let (permit, _) = core.gate.take().expect("a permit");
+    (Some(Task::new(Moment::default(), (), job)), permit)
+}
+
+/// Pushes a task, and looks for no worker.
+fn push_only(core: &Core, f: impl FnOnce() + Send + 'static) {
+    let (mut task, permit) = accepted(core, f);
+    core.queue.push(&mut task, permit);
+}
+
+/// Hands a task to a worker that this thread has claimed.
+fn hand_over(core: &Core, slot: usize, claim: Claim, job: impl Job) -> Location {
+    let (mut task, permit) = accepted(core, job);
+    // SAFETY: this thread holds the slot by this claim.
+    unsafe { core.hand_over(slot, claim, &mut task, permit) }
+}
+
+/// Tells a worker that this thread has claimed to look at the queue.
+fn notify(core: &Core, slot: usize, claim: Claim) {
+    let notice = core.in_flight.notify();
+    // SAFETY: this thread holds the slot by this claim.
+    unsafe { core.slots[slot].notify(claim, notice) };
+}
+
 fn pool(builder: Builder) -> Arc<Core> {
     builder.into_core().expect("a pool").0
 }
@@ -69,9 +97,7 @@ fn law09_a_worker_on_its_way_to_the_queue_is_free() {
         thread::yield_now();
     };
     let held = core.stats();
-    let notice = core.in_flight.notify();
-    // SAFETY: `claim` belongs to `slot`, so this thread holds the slot.
-    unsafe { core.slots[slot].notify(claim, notice) };
+    notify(&core, slot, claim);
     assert_eq!((held.workers, held.running, held.idle), (1, 0, 1));
     end(&core);
 }
@@ -252,9 +278,7 @@ fn a_claimed_worker_that_leaves_the_count_has_the_queue_looked_at() {
         let (tell, told) = mpsc::channel();
         assert!(serves(core, move || tell.send(()).expect("a test")));
         let ran = told.recv_timeout(Duration::from_secs(10));
-        let notice = core.in_flight.notify();
-        // SAFETY: this thread holds the slot by this claim.
-        unsafe { core.slots[slot].notify(claim.expect("claimed"), notice) };
+        notify(core, slot, claim.expect("claimed"));
         assert_eq!(ran, Ok(()), "the other worker is idle");
     }
     end(core);

@@ -103,7 +103,10 @@ impl Starts {
         if !is_any_idle(core) {
             self.none_idle.set(now);
         }
-        let starting = crate::sync::lock(&core.host.registry).starting;
+        // The judge looks on behalf of no worker, also of one on which others rely. In a model this waits.
+        let starting = crate::sync::try_lock(&core.host.registry)
+            .expect("it has waited")
+            .starting;
         // If `starting` has grown since the last check, this thread has grown it. If another thread
         // had grown it, that thread would have come to a check of its own first.
         if starting > self.starting.replace(starting) {

@@ -13,7 +13,7 @@
 //!
 //! A worker that is counted as awake runs no user code, and waits for no lock. Debug builds and models assert it.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{set_relied_on, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -96,7 +96,7 @@ impl Awake {
         if self.set(true) {
             return counts.forgo(notice);
         }
-        notice.leave_in_slot();
+        std::mem::forget(notice);
         counts.shift(NOTIFIED, AWAKE);
     }
 
@@ -113,6 +113,7 @@ impl Awake {
         let was_counted = self.is_counted();
         // Relaxed: as in `is_counted`.
         self.0.store(is_counted, Relaxed);
+        set_relied_on(is_counted);
         was_counted
     }
 }
@@ -149,7 +150,7 @@ impl InFlight {
     /// Lowers the count `notified`: no worker looks at the queue because of this notice.
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn forgo(&self, notice: Notice) {
-        notice.leave_in_slot();
+        std::mem::forget(notice);
         self.sub(NOTIFIED);
     }
 

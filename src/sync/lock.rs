@@ -1,5 +1,5 @@
 //! Locks of mutexes. In debug builds and models each thread counts the locks that it holds, so that
-//! [`assert_unlocked`] can tell.
+//! [`assert_unlocked`] can tell. A thread on which others rely waits for no lock: that is asserted, too.
 
 use super::{imp, thread_local, Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
@@ -11,6 +11,25 @@ use std::time::Duration;
 thread_local! {
     /// How many locks this thread holds.
     static HELD: Cell<u32> = const { Cell::new(0) };
+    /// Set while other threads rely on this one.
+    static RELIED_ON: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes, in debug builds and models, whether other threads rely on this one. If so, it runs no user code and waits
+/// for no lock.
+#[inline(always)]
+pub(crate) fn set_relied_on(is_relied_on: bool) {
+    if cfg!(debug_assertions) {
+        RELIED_ON.with(|it| it.set(is_relied_on));
+    }
+}
+
+/// Asserts, in debug builds and models, that no thread relies on this one: it is about to do what may take long.
+#[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn assert_not_relied_on() {
+    #[cfg(debug_assertions)]
+    assert!(!RELIED_ON.with(Cell::get), "others rely on this thread");
 }
 
 /// Asserts, in debug builds and models, that this thread holds no lock of this crate, because it is about to
@@ -20,6 +39,7 @@ thread_local! {
 pub(crate) fn assert_unlocked() {
     #[cfg(debug_assertions)]
     assert_eq!(HELD.with(Cell::get), 0, "user code under a lock");
+    assert_not_relied_on();
 }
 
 /// Calls user code, and catches its panic.
@@ -108,7 +128,13 @@ pub(crate) fn wait<'a, T>(
 /// Locks a mutex. Ignores poisoning, because a panic under one of these locks is a bug in this
 /// crate, and the panic has been reported already. The data are counters and lists that are valid
 /// after every step.
+#[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
+    assert_not_relied_on();
+    wait_for(mutex)
+}
+
+fn wait_for<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
     Guard::new(
         mutex
             .lock()
@@ -161,7 +187,7 @@ pub(crate) fn lock_by<T>(
 /// instead. No thread of a model stops for good, so the lock becomes free.
 pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
     match cfg!(any(lazypool_loom, lazypool_shuttle)) {
-        true => Some(lock(mutex)),
+        true => Some(wait_for(mutex)),
         false => attempt(mutex),
     }
 }

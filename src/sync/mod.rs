@@ -24,7 +24,8 @@ pub(crate) mod thread;
 pub(crate) use clock::{from_std, to_std, Instant};
 pub(crate) use imp::*;
 pub(crate) use lock::{
-    assert_unlocked, catch_unwind, lock, lock_by, try_lock, wait, Guard, IsHeld, Patience,
+    assert_not_relied_on, assert_unlocked, catch_unwind, lock, lock_by, set_relied_on, try_lock,
+    wait, Guard, IsHeld, Patience,
 };
 
 /// The atomic integer of `std`, also in models.

@@ -7,7 +7,8 @@ use crate::error::TaskPanic;
 use crate::parts::completion::WaitNode;
 use crate::parts::yield_timer::YieldTimer;
 use crate::sync::{
-    abort_on_unwind, catch_unwind, fork, now, thread, thread_local, Instant, Ordering,
+    abort_on_unwind, assert_not_relied_on, catch_unwind, fork, now, thread, thread_local, Instant,
+    Ordering,
 };
 use crate::work::env::{Around, Env, NEVER};
 use crate::work::job::{Captured, TaskEnd};
@@ -60,11 +61,6 @@ pub(crate) fn with_current<R: Default>(f: impl FnOnce(&Ctx<'_>) -> R) -> R {
     // SAFETY: the pointer is not null only during `Ctx::during` on this thread, which borrows the
     // context. `f` cannot keep the reference.
     unsafe { current.as_ref() }.map(f).unwrap_or_default()
-}
-
-/// Returns `true` if this thread is a worker that counts as awake. Others rely on it, so it must wait for no lock.
-pub(crate) fn is_counted_worker() -> bool {
-    with_current(|ctx| ctx.is_counted())
 }
 
 impl<'a> Ctx<'a> {
@@ -213,20 +209,13 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Returns `true` if this worker counts as awake.
-    pub(crate) fn is_counted(&self) -> bool {
-        self.has_slot.get() && self.record.awake.is_counted()
-    }
-
     /// Asserts, in debug builds and models, that no thread relies on this worker to look at the queue, and
     /// that it owes other threads nothing. User code may take long.
     #[inline(always)]
     fn assert_not_relied_on(&self) {
+        assert_not_relied_on();
         #[cfg(debug_assertions)]
-        assert!(
-            !self.is_counted() && !self.owed.borrow().is_owed_to_others(),
-            "user code in a worker that others rely on"
-        );
+        assert!(!self.owed.borrow().is_owed_to_others(), "others first");
     }
 
     /// Notes what this worker owes, by a call of `note`.
@@ -246,6 +235,14 @@ impl<'a> Ctx<'a> {
     pub(crate) fn take_owed(&self) -> Owed {
         self.owes.set(false);
         self.owed.take()
+    }
+
+    /// Notes again what is left of the debts that were taken, if anything is. Nothing was noted meanwhile.
+    pub(crate) fn owe_again(&self, rest: Owed) {
+        if !rest.is_empty() {
+            debug_assert!(!self.owes(), "it would be lost");
+            self.owe(|owed| *owed = rest);
+        }
     }
 
     /// Pays all that this worker owes, in a loop, because user code may lead to new debts.

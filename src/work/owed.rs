@@ -58,6 +58,9 @@ const KINDS: [&str; 9] = [
 
 impl Kinds {
     pub(crate) const NONE: Self = Self(0);
+    /// All debts to other threads: those before the wakers.
+    const OTHERS: Self = Self((1 << 5) - 1);
+    const WAKERS: Self = Self(1 << 5);
     /// Captures of a task whose turn came too late.
     pub(crate) const CAPTURES: Self = Self(1 << 6);
     /// A worker asks whether it has to end, or ends.
@@ -218,14 +221,7 @@ impl Owed {
 
     /// Returns `true` if anything is owed to other threads.
     pub(crate) fn is_owed_to_others(&self) -> bool {
-        let flags = self.has_dead || self.look || self.is_over || self.space > 0;
-        flags || !self.lines.is_empty() || !self.leaving.is_empty()
-    }
-
-    /// Returns `true` if anything but dead cells is owed.
-    pub(crate) fn is_due(&self) -> bool {
-        let flags = self.look || self.is_over || self.space > 0;
-        flags || !self.lines.is_empty() || !self.leaving.is_empty() || self.has_calls()
+        self.kinds().0 & Kinds::OTHERS.0 != 0
     }
 
     #[inline]
@@ -240,8 +236,7 @@ impl Owed {
 
     /// Returns `true` if wakers are owed, and nothing else.
     pub(crate) fn only_wakes(&self) -> bool {
-        let no_more = self.calls.values.is_empty() && self.calls.refused.is_empty();
-        !self.calls.wakers.is_empty() && no_more && !self.is_owed_to_others()
+        self.kinds() == Kinds::WAKERS
     }
 
     /// Takes the next thing that is owed to other threads. Passes come last, but for the end of a closed pool.
@@ -295,7 +290,21 @@ mod tests {
         );
         while owed.next().is_some() {}
         drop(owed.take_calls());
-        assert_eq!(owed.kinds(), Kinds(0));
+        assert_eq!(owed.kinds(), Kinds::NONE);
+    }
+
+    #[test]
+    fn only_debts_before_the_wakers_are_owed_to_others() {
+        let mut owed = Owed::default();
+        owed.calls().wake(Waker::noop().clone());
+        assert!(owed.only_wakes() && !owed.is_owed_to_others());
+        owed.calls().tell_refused(io::Error::other("no thread"));
+        assert!(!owed.only_wakes() && !owed.is_owed_to_others());
+        drop(owed.take_calls());
+        owed.note(Due::Over);
+        assert!(!owed.only_wakes() && owed.is_owed_to_others());
+        assert!(matches!(owed.next(), Some(Due::Over)));
+        drop(owed.take_calls());
     }
 }
 

@@ -270,14 +270,12 @@ impl Record {
         self.is_new.load(Ordering::Relaxed)
     }
 
-    /// Notes that the worker has its first order. Returns `true` if it was new.
-    pub(crate) fn has_first_order(&self) -> bool {
-        let was_new = self.is_new();
-        if was_new {
+    /// Notes that the worker has its first order, if it was new.
+    pub(crate) fn has_first_order(&self) {
+        if self.is_new() {
             // Relaxed: see `is_new`.
             self.is_new.store(false, Ordering::Relaxed);
         }
-        was_new
     }
 }
 

@@ -1,8 +1,6 @@
 //! Tests with a thread that holds a lock, as if the OS had stopped it.
 
 use super::*;
-use crate::work::job::Task;
-use crate::work::observe::Moment;
 
 /// Waits until the condition holds, for at most ten seconds. Returns `true` if it does.
 fn within_seconds(is_reached: impl Fn() -> bool) -> bool {
@@ -52,11 +50,8 @@ fn a_start_with_a_hook_has_idle_workers_look_again() {
         s.spawn(|| core.start_worker().expect("a thread"));
         until(|| core.inside().notified == 1);
         // The other worker has become idle between the submission's look and this push.
-        let (permit, _) = core.gate.take().expect("a permit");
         let (tell, told) = mpsc::channel();
-        let task = move || tell.send(()).expect("a test");
-        let mut task = Some(Task::new(Moment::default(), (), task));
-        core.queue.push(&mut task, permit);
+        push_only(core, move || tell.send(()).expect("a test"));
         drop(stopped);
         let told = told.recv_timeout(Duration::from_secs(10));
         drop(open);
@@ -195,9 +190,7 @@ fn a_task_runs_beside_a_lock(pool: &Pool, of_line: bool, claims: bool) {
     drop(locks);
     let is_passed = within_seconds(|| core.stats().waiting == 0);
     if let Some(claim) = claim {
-        let notice = core.in_flight.notify();
-        // SAFETY: this thread holds the slot by this claim.
-        unsafe { its.notify(claim, notice) };
+        notify(core, slot, claim);
     }
     assert!(is_passed, "the lock is free");
     assert_eq!(ran, Ok(()), "the other worker is idle");
@@ -221,20 +214,15 @@ fn a_claimed_worker_looks_again_once_a_lock_is_free() {
             claim.is_some()
         });
         let stopped = lock(&core.host.registry);
-        let (permit, _) = core.gate.take().expect("a permit");
         let (tell, told) = mpsc::channel();
-        let task = move || tell.send(()).expect("a test");
-        let mut task = Some(Task::new(Moment::default(), (), task));
-        core.queue.push(&mut task, permit);
+        push_only(core, move || tell.send(()).expect("a test"));
         let is_relied_on = core.inside().awake == 1;
         until(|| core.inside().awake == 0);
         // So that the worker has tried.
         thread::sleep(Duration::from_millis(5));
         drop(stopped);
         let ran = told.recv_timeout(Duration::from_secs(10));
-        let notice = core.in_flight.notify();
-        // SAFETY: this thread holds the slot by this claim.
-        unsafe { core.slots[0].notify(claim.expect("claimed"), notice) };
+        notify(core, 0, claim.expect("claimed"));
         assert!(ran.is_ok() || !is_relied_on, "a slot is free");
         end(core);
     }

@@ -1,13 +1,11 @@
 //! Tests of a task in the mailbox of a worker that has user code to call.
 
 use super::*;
-use crate::core::submission::Location;
 use crate::engine::handle::Outcome;
 use crate::error::TaskError;
 use crate::parts::completion::{pair, TaskSide};
 use crate::work::context::Ctx;
-use crate::work::job::{End, Job, NeverRan, Release, Task, TaskEnd};
-use crate::work::observe::Moment;
+use crate::work::job::{End, NeverRan, Release, TaskEnd};
 use crate::work::panics::has_panicked;
 
 /// A task for which a worker of the pool waits, and which that worker may take back.
@@ -109,11 +107,8 @@ impl Scene {
     /// Hands a task to the worker that calls the waker.
     fn hand_over(&self, job: impl Job) -> Location {
         let core = self.pool.core();
-        let (permit, _) = core.gate.take().expect("a permit");
         let claim = core.slots[self.slot].claim_last_used(0, true, || true);
-        let mut task = Some(Task::new(Moment::default(), (), job));
-        // SAFETY: this thread has just claimed the slot.
-        unsafe { core.hand_over(self.slot, claim.expect("calls"), &mut task, permit) }
+        hand_over(core, self.slot, claim.expect("calls"), job)
     }
 
     /// Lets the waker return, and waits until the worker drops the value.
@@ -177,11 +172,8 @@ fn a_nested_task_runs_on_a_worker_that_owes_a_waker() {
             claim.is_some() || core.slots[0].load().state() == State::Searching
         });
         if let Some(claim) = claim {
-            let (permit, _) = core.gate.take().expect("a permit");
             let job = Nested(move || tell.send("task").expect("a test"));
-            let mut task = Some(Task::new(Moment::default(), (), job));
-            // SAFETY: this thread has just claimed the slot.
-            let _location = unsafe { core.hand_over(0, claim, &mut task, permit) };
+            let _location = hand_over(core, 0, claim, job);
         }
         drop(locked);
         assert_eq!(told.recv_timeout(LIMIT), Ok("waker"));
@@ -200,11 +192,8 @@ fn a_task_whose_handle_has_cancelled_it_does_not_start() {
     let never: fn() = || unreachable!("it is cancelled");
     let (task, mut handle): (TaskSide<_, Outcome<()>>, _) = pair(None, never);
     assert_eq!(handle.node().cancel(), None, "no worker has started it");
-    let (permit, _) = core.gate.take().expect("a permit");
     let (slot, claim) = core.claim_idle().expect("idle");
-    let mut task = Some(Task::new(Moment::default(), (), task));
-    // SAFETY: this thread has just claimed the slot.
-    let _location = unsafe { core.hand_over(slot, claim, &mut task, permit) };
+    let _location = hand_over(core, slot, claim, task);
     until(|| handle.node().has_outcome());
     assert!(matches!(handle.take(), Some(Err(TaskError::Cancelled))));
     until(|| core.stats().idle == 1);

@@ -12,10 +12,10 @@
 //! it and pushes a new entry first.
 //!
 //! **The mailbox** belongs to the thread that holds a `Held` slot. While the slot is `Offered`, nobody touches it:
-//! the worker and the waiter compete for the next step. From `Busy` on, it belongs to the worker. Every step into `Offered` or `Busy` releases what was written there, and every step
-//! out of these states acquires it. If a thread took a step without owning the slot, the mailbox
-//! would have two owners. So such steps are `unsafe`, and their contracts name the threads that may
-//! take them.
+//! the worker and the waiter compete for the next step. From `Busy` on, it belongs to the worker. Every step
+//! into `Offered` or `Busy` releases what was written there, and every step out of these states acquires it. If
+//! a thread took a step without owning the slot, the mailbox would have two owners. So such steps are
+//! `unsafe`, and their contracts name the threads that may take them.
 
 mod life;
 mod word;
@@ -388,8 +388,9 @@ impl<T, R> Slot<T, R> {
         self.load().state() == State::Held
     }
 
-    /// Returns the worker's order if there is one. Taking an offered task starts it. Also returns `None` if another thread changes the word meanwhile. The worker looks
-    /// again then, as it does while there is no order.
+    /// Returns the worker's order if there is one. Taking an offered task starts it. Also returns `None` if
+    /// another thread changes the word meanwhile. The worker looks again then, as it does while there is no
+    /// order.
     ///
     /// # Safety
     /// The caller is the slot's worker and has no task: it is new, or it has taken its last task out of
