@@ -53,9 +53,15 @@ fn end(core: &Arc<Core>) {
     assert!(report.is_clean());
 }
 
-/// Takes a permit for a task of this job.
+/// Takes a permit for a task of this job. Waits for the permit: a worker is idle before it gives that of its
+/// last task back.
 fn accepted(core: &Core, job: impl Job) -> (Option<Task>, Permit) {
-    let (permit, _) = core.gate.take().expect("a permit");
+    let mut taken = None;
+    until(|| {
+        taken = core.gate.take().ok();
+        taken.is_some()
+    });
+    let (permit, _) = taken.expect("a permit");
     (Some(Task::new(Moment::default(), (), job)), permit)
 }
 

@@ -205,7 +205,9 @@ fn a_task_runs_beside_a_lock(pool: &Pool, of_line: bool, claims: bool) {
 /// for another one needs is held for a while. The worker looks again once the lock is free.
 #[test]
 fn a_claimed_worker_looks_again_once_a_lock_is_free() {
-    for _ in 0..cut(20) {
+    // The worker may leave the count too early. Then no task relies on it.
+    let mut seen = 0..cut(10);
+    while !seen.is_empty() {
         let core = &pool(Builder::new().max_workers(2).queue_capacity(4));
         assert!(serves(core, || ()));
         let mut claim = None;
@@ -221,10 +223,13 @@ fn a_claimed_worker_looks_again_once_a_lock_is_free() {
         // So that the worker has tried.
         thread::sleep(Duration::from_millis(5));
         drop(stopped);
-        let ran = told.recv_timeout(Duration::from_secs(10));
+        let ran = !is_relied_on || told.recv_timeout(Duration::from_secs(10)).is_ok();
         notify(core, 0, claim.expect("claimed"));
-        assert!(ran.is_ok() || !is_relied_on, "a slot is free");
+        assert!(ran, "a slot is free");
         end(core);
+        if is_relied_on {
+            seen.next();
+        }
     }
 }
 
