@@ -188,32 +188,116 @@ fn law02_a_cancel_and_a_shutdown_find_the_task_in_the_queue() {
     });
 }
 
-/// Law 2: a worker has taken a task of a group from the queue, and calls a waker before it starts the task. The
-/// group is cancelled meanwhile. The task does not start.
+/// A pool with one worker that takes a task from the queue and owes a waker then, which waits. `waker` is
+/// dropped before the pool.
+struct Before<T> {
+    waker: Gate,
+    pool: Arc<Pool>,
+    /// Gets what `submit` has returned.
+    told: mpsc::Receiver<T>,
+}
+
+impl<T: Send + 'static> Before<T> {
+    /// Waits until the worker calls the waker. The task is submitted by `submit`, on another thread.
+    fn new(submit: impl FnOnce(&Pool) -> T + Send + 'static) -> Self {
+        let pool = Arc::new(pool(1, 2));
+        let (busy, waker) = (Gate::new(), Gate::new());
+        must_serve(&pool, busy.task());
+        busy.wait_entered(1);
+        let (its, (tell, told)) = (Arc::clone(&pool), mpsc::channel());
+        thread::spawn(move || {
+            let result = submit(&its);
+            drop(its);
+            tell.send(result).unwrap_or_default();
+        });
+        wait_until("the task", || pool.stats().queued == 1);
+        // The cell behind it is dead. Its permit comes free as the worker takes the task.
+        drop(must_await(pool.awaitable(), || unreachable!("cancelled")));
+        // The first in line gets the permit of the busy task, the second that of the dead cell.
+        let first = pool.awaitable().serve_async(|| ());
+        let first = pending(Box::pin(first), std::task::Waker::noop());
+        let mut in_line = Box::pin(pool.awaitable().serve_async(|| ()));
+        let key = waker.key();
+        assert!(poll(&mut in_line, &calling(move || key.pass())).is_pending());
+        busy.open();
+        waker.wait_entered(1);
+        drop((first, in_line));
+        Self { waker, pool, told }
+    }
+
+    /// Lets the waker return, and all end. Returns the number of discarded, expired and timed out tasks, without
+    /// those of `new`.
+    fn end(self) -> (T, (u64, u64, u64)) {
+        self.waker.open();
+        let result = arrives("the call", &self.told);
+        let s = at_rest(&self.pool);
+        assert_eq!(s.accepted, s.completed + s.discarded + s.expired);
+        (result, (s.discarded - 3, s.expired, s.timed_out))
+    }
+}
+
+/// Law 2: a worker has taken a task of a group from the queue, and calls a waker before the task's code. The
+/// group is cancelled meanwhile. The task does not run.
 #[test]
-fn law02_no_task_starts_whose_group_was_cancelled_during_a_waker() {
-    let pool = pool(1, 2);
-    let (busy, waker) = (Gate::new(), Gate::new());
-    must_serve(&pool, busy.task());
-    busy.wait_entered(1);
-    let group = pool.group();
-    let (tell, told) = mpsc::channel();
-    must_serve_in(&group, move || tell.send(()).unwrap());
-    // The cell behind it is dead. Its permit comes free as the worker takes the task.
-    drop(must_await(pool.awaitable(), || unreachable!("cancelled")));
-    // The first in line gets the permit of the busy task, the second that of the dead cell.
-    let _first = pending(
-        Box::pin(pool.awaitable().serve_async(|| ())),
-        std::task::Waker::noop(),
-    );
-    let mut in_line = Box::pin(pool.awaitable().serve_async(|| ()));
-    let key = waker.key();
-    assert!(poll(&mut in_line, &calling(move || key.pass())).is_pending());
-    busy.open();
-    waker.wait_entered(1);
-    group.cancel();
-    waker.open();
-    group.wait();
-    assert!(told.recv().is_err(), "it must not start");
-    assert!(pool.shutdown(Shutdown::Drain, LONG).is_clean());
+fn law02_no_task_runs_whose_group_was_cancelled_during_a_waker() {
+    timed(|| {
+        let (groups, group) = mpsc::channel();
+        let (ran, runs) = mpsc::channel();
+        let before = Before::new(move |pool| {
+            let group = pool.group();
+            must_serve_in(&group, move || ran.send(()).unwrap());
+            groups.send(group).unwrap();
+        });
+        let group = arrives("the group", &group);
+        group.cancel();
+        assert_eq!(before.end(), ((), (1, 0, 0)));
+        group.wait();
+        assert!(runs.recv().is_err(), "it was dropped");
+    });
+}
+
+/// Law 2: as above, for a call. Its caller gets the closure back; or it has left meanwhile, and the closure is
+/// dropped.
+#[test]
+fn law02_no_call_runs_whose_group_was_cancelled_during_a_waker() {
+    timed_each([false, true], |leaves| {
+        let (ledger, (groups, group)) = (Ledger::new(1), mpsc::channel());
+        let task = ledger.task(0);
+        let before = Before::new(move |pool| {
+            let group = pool.group();
+            groups.send(group.clone()).unwrap();
+            match group.do_with_deadline(task, if leaves { ms(200) } else { LONG }) {
+                Err(DeadlineError::TimedOut) => None,
+                Err(DeadlineError::Refused(refused)) => Some(refused.into_parts().1),
+                other => panic!("{other:?}"),
+            }
+        });
+        let group = arrives("the group", &group);
+        wait_until("the caller", || {
+            !leaves || before.pool.stats().timed_out == 1
+        });
+        group.cancel();
+        let (result, counts) = before.end();
+        group.wait();
+        assert_eq!(counts, (1, 0, u64::from(leaves)));
+        match result {
+            None => assert!(leaves),
+            Some(why) => assert!(matches!(why, Refusal::Cancelled) && !leaves, "{why:?}"),
+        }
+        assert_eq!(ledger.fate(0), (0, 1), "dropped, and not run");
+    });
+}
+
+/// Law 18: as above, but the waker takes so long that too little time is left.
+#[test]
+fn law18_no_call_runs_in_vain_after_a_waker() {
+    timed(|| {
+        let before = Before::new(|pool| {
+            let submitter = pool.min_remaining(LONG - ms(50));
+            let result = submitter.do_with_deadline(|| (), LONG);
+            matches!(result, Err(DeadlineError::Expired(_)))
+        });
+        thread::sleep(ms(50));
+        assert_eq!(before.end(), (true, (0, 1, 0)));
+    });
 }

@@ -65,7 +65,7 @@ impl<H: Host> Worker<'_, H> {
                         self.ctx.call_back(|| self.core.pay(owed));
                     }
                 }
-                // `Ctx::prepare` pays then, as for a popped task that came with debts.
+                // The task pays, as a popped one does that came with debts.
                 Aside::MustStart => return State::Idle,
             }
             state = self.come_back();

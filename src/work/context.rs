@@ -26,8 +26,8 @@ pub(crate) struct Ctx<'a> {
     pub(crate) env: &'a Env,
     pub(crate) record: &'a Record,
     pub(crate) slot: usize,
-    /// The debts of this worker. They are paid in the worker's loop and, if a queued task came with a debt,
-    /// before that task starts; by `prepare`, if a blocked caller waits for the task.
+    /// The debts of this worker. They are paid in the worker's loop and, if a task came with a debt, before that
+    /// task's code.
     owed: RefCell<Owed>,
     /// Set if anything may be owed.
     owes: Cell<bool>,
@@ -214,8 +214,9 @@ impl<'a> Ctx<'a> {
     #[inline(always)]
     fn assert_not_relied_on(&self) {
         assert_not_relied_on();
-        #[cfg(debug_assertions)]
-        assert!(!self.owed.borrow().is_owed_to_others(), "others first");
+        if cfg!(debug_assertions) {
+            assert!(!self.owed.borrow().is_owed_to_others(), "others first");
+        }
     }
 
     /// Notes what this worker owes, by a call of `note`.
@@ -246,6 +247,7 @@ impl<'a> Ctx<'a> {
     }
 
     /// Pays all that this worker owes, in a loop, because user code may lead to new debts.
+    #[cold]
     pub(crate) fn pay(&self) {
         while self.owes() {
             let mut owed = self.take_owed();
@@ -267,14 +269,10 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Does what must be done before a task's code is called, and after its caller can leave: pays
-    /// what is owed, and notes the start if ages are tracked.
+    /// Notes the start of the task.
     #[cold]
-    fn prepare(&self) {
-        self.pay();
-        if self.notes_start {
-            (self.record).describe(self.label.get(), Some(self.env.nanos_now()));
-        }
+    fn note_start(&self) {
+        (self.record).describe(self.label.get(), Some(self.env.nanos_now()));
     }
 
     /// Yields the CPU if this worker has run for a long time without sleeping. Called only after
@@ -293,8 +291,9 @@ impl<'a> Ctx<'a> {
     /// reported to `on_panic`. The captures of the code are dropped on return.
     #[inline]
     pub(crate) fn call<R>(&self, f: impl FnOnce() -> R) -> Result<R, Payload> {
-        if self.notes_start || self.owes() {
-            self.prepare();
+        debug_assert!(!self.owes(), "it would wait for the task");
+        if self.notes_start {
+            self.note_start();
         }
         if self.yield_timer.should_read_clock() {
             self.yield_if_due();

@@ -104,8 +104,16 @@ impl Release {
 /// has been discarded. So either the job is `Send + 'static`, or the code that makes the job waits
 /// for its end.
 pub(crate) unsafe trait Job: Sized {
+    /// Starts the job: its blocked caller may leave from now on, and take its memory along. Called once, before
+    /// [`run`](Self::run) or [`discard_started`](Self::discard_started).
+    #[inline]
+    fn start(&self, _ctx: &Ctx<'_>) {}
     /// Runs the job, calls `end`, and releases the waiter. Never unwinds.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
+    /// Takes a job apart that was started, and that must not run any more. Otherwise as [`discard`](Self::discard).
+    fn discard_started(self, _ctx: &Ctx<'_>, why: NeverRan) -> Release {
+        self.discard(why)
+    }
     /// Takes the job apart without running it. Never unwinds. Calls no user code, with one
     /// exception: a scope's task drops its closure.
     fn discard(self, why: NeverRan) -> Release;
@@ -152,21 +160,29 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
     #[inline]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         ctx.submitted.set(self.submitted);
-        // What the worker owes may take long. So it comes before the task is asked whether it may start. A blocked
-        // caller cannot leave before the start, so its task starts first, and `Ctx::prepare` pays.
-        if !J::AWAITED && ctx.owes() {
-            ctx.pay();
-        }
         let options = self.options();
         if options.is_empty() {
+            self.job.start(ctx);
+            if ctx.owes() {
+                ctx.pay();
+            }
             return self.job.run(ctx, end);
+        }
+        let (pending, owes) = (self.pending(), ctx.owes());
+        if owes {
+            // What the worker owes may take long. So a blocked caller may leave first, and only after that the task
+            // is asked whether it may run.
+            self.job.start(ctx);
+            ctx.pay();
         }
         // SAFETY: a group lives as long as a task is inside it (E8). This task leaves its group
         // after `finish`.
         if let Err(why) = unsafe { ctx.begin(&options) } {
-            return self.dispose(why, ctx, end);
+            return self.dispose(why, owes, pending, ctx, end);
         }
-        let pending = self.pending();
+        if !owes {
+            self.job.start(ctx);
+        }
         let mut outcome = Ended::Discarded;
         self.job.run(ctx, &mut |ended| {
             ctx.finish();
@@ -197,15 +213,26 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
     }
 
     /// Disposes of a task whose turn has come too late (`TaskEnd::Expired`), or whose group has been
-    /// cancelled.
+    /// cancelled. `pending` is its place in its group.
     #[cold]
-    fn dispose(self, why: TaskEnd, ctx: &Ctx<'_>, end: End<'_>) {
+    fn dispose(
+        self,
+        why: TaskEnd,
+        is_started: bool,
+        pending: Option<Pending>,
+        ctx: &Ctx<'_>,
+        end: End<'_>,
+    ) {
         let is_late = why == TaskEnd::Expired;
         let error: NeverRan = match is_late {
             true => || TaskError::Expired,
             false => || TaskError::Cancelled,
         };
-        let mut release = self.discard(error);
+        let mut release = match is_started {
+            true => self.job.discard_started(ctx, error),
+            false => self.job.discard(error),
+        };
+        release.group = pending.or(release.group);
         if is_late {
             // Law 21: the waiter of an expired task is told once its closure has been dropped.
             ctx.drop_captured(release.captured.take());
@@ -439,55 +466,5 @@ unsafe impl<F: FnOnce() + Send + 'static> Job for F {
 const _: () = assert!(size_of::<Task>() == 56 && !std::mem::needs_drop::<Task>());
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
-mod tests {
-    use super::*;
-
-    fn round_trip<const N: usize>() {
-        let bytes: [u8; N] = std::array::from_fn(|i| i as u8);
-        let f = move || assert!(bytes.iter().enumerate().all(|(i, &b)| b == i as u8));
-        assert_eq!(size_of_val(&f), N);
-        back(f)();
-
-        fn back<F: FnOnce() + Send + 'static>(f: F) -> F {
-            let task = Task::new(Moment::default(), (), f);
-            // SAFETY: the task was made from a closure of this type.
-            unsafe { task.into_parts::<(), F>() }.1
-        }
-    }
-
-    #[test]
-    fn jobs_of_every_size_come_back_whole() {
-        round_trip::<0>();
-        round_trip::<1>();
-        round_trip::<47>();
-        round_trip::<48>();
-        round_trip::<49>();
-        round_trip::<1000>();
-    }
-
-    #[test]
-    fn what_fits_is_not_boxed() {
-        #[repr(align(16))]
-        struct Wide(u8);
-        fn fits<F: FnOnce() + Send + 'static>(_: &F) -> bool {
-            Contents::<(), F>::FITS
-        }
-        const ROOM: usize = INLINE - size_of::<Moment>();
-        let (full, over) = ([0_u8; ROOM], [0_u8; ROOM + 1]);
-        let wide = Wide(0);
-        assert!(fits(&|| ()));
-        assert!(fits(&move || assert_ne!(full[0], 1)));
-        assert!(!fits(&move || assert_ne!(over[0], 1)));
-        let wide = move || {
-            let whole = &wide;
-            assert_eq!(whole.0, 0);
-        };
-        assert!(!fits(&wide), "alignment above 8");
-    }
-
-    #[test]
-    fn metrics_take_8_bytes() {
-        let taken = 8 * usize::from(cfg!(feature = "metrics"));
-        assert_eq!(size_of::<Contents<(), ()>>(), taken);
-    }
-}
+#[path = "job_tests.rs"]
+mod tests;
