@@ -37,6 +37,10 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
         owed: &mut Owed,
     ) -> Result<Location, (Permit, NotStarted)>;
 
+    /// Takes a free slot, after a host that deals out slots anew has done so. For a task that must not be
+    /// queued. Waits for the host's lock.
+    fn take_slot(core: &Core<Self>) -> Option<usize>;
+
     /// Starts a worker that looks at the queue. While the start is under way, the worker counts as
     /// notified.
     fn start_searching(core: &Arc<Core<Self>>, owed: &mut Owed) -> Result<(), NotStarted>;

@@ -209,7 +209,8 @@ impl<H: Host> Core<H> {
                 continue;
             }
             // Way 7.
-            if let Some(slot) = self.free.pop() {
+            let free = (self.free.pop()).or_else(|| if nested { H::take_slot(self) } else { None });
+            if let Some(slot) = free {
                 let (permit, why) = match H::start_with(self, slot, task, accepted.permit, owed) {
                     Ok(location) => return Ok(location),
                     Err(not_started) => not_started,

@@ -23,6 +23,11 @@ impl Host for Shared {
         core.spawn_with(slot, task, permit, owed)
     }
 
+    fn take_slot(core: &Core) -> Option<usize> {
+        let _registry = core.registry();
+        core.free.pop()
+    }
+
     fn start_searching(core: &Arc<Core>, owed: &mut Owed) -> Result<(), NotStarted> {
         core.spawn_searcher(owed)
     }

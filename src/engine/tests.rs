@@ -336,6 +336,31 @@ fn law14_a_worker_that_calls_a_waker_gets_no_nested_task() {
     end(core);
 }
 
+/// Law 14: a task that must not be queued waits for a change of the limit that is under way, and then gets a thread.
+#[test]
+fn a_nested_call_waits_while_slots_are_dealt_out() {
+    let core = &pool(Builder::new().max_workers(2));
+    let (tell, told) = mpsc::channel();
+    let (begin, may_begin) = mpsc::channel::<()>();
+    let its = Arc::clone(core);
+    let outer = move || {
+        let _ = may_begin.recv();
+        tell.send(call(&its, || ()).is_ok()).expect("a test");
+    };
+    assert!(serves(core, outer));
+    // As `set_limit` does.
+    let registry = lock(&core.host.registry);
+    let slot = core.free.pop().expect("the second");
+    begin.send(()).expect("it waits");
+    until(|| core.gate.taken() == 2);
+    // So that it has found no slot.
+    thread::sleep(Duration::from_millis(5));
+    core.free.push(slot);
+    drop(registry);
+    assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(true));
+    end(core);
+}
+
 /// `{pool:?}` shows what CONTRIBUTING.md's table "When a pool hangs" asks for.
 #[test]
 fn the_inside_of_a_pool_with_a_task_in_hand() {
