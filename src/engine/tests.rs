@@ -361,6 +361,33 @@ fn a_nested_call_waits_while_slots_are_dealt_out() {
     end(core);
 }
 
+/// In a pool that works, no finding lasts. What lasts is found.
+#[test]
+fn what_lasts_is_found() {
+    let core = &pool(Builder::new().max_workers(2).queue_capacity(2));
+    let settles = || until(|| core.findings().is_empty());
+    let (open, gate) = mpsc::channel::<()>();
+    assert!(serves(core, move || gate.recv().unwrap_or_default()));
+    settles();
+    let (permit, _) = core.gate.take().expect("a permit");
+    let stopped = lock(&core.host.registry);
+    let found = || format!("{:?}", core.findings());
+    until(|| found() == "[PermitsInHand(1), RegistryLocked(1)]");
+    drop(stopped);
+    let mut owed = Owed::default();
+    owed.give(&core.gate, permit);
+    core.pay(&mut owed);
+    drop(open);
+    until(|| core.stats().idle == 1);
+    settles();
+    let claimed = core.claim_idle();
+    let (slot, claim) = claimed.expect("idle");
+    until(|| found() == format!("[SlotHeld(slot {slot})]"));
+    notify(core, slot, claim);
+    settles();
+    end(core);
+}
+
 /// `{pool:?}` shows what CONTRIBUTING.md's table "When a pool hangs" asks for.
 #[test]
 fn the_inside_of_a_pool_with_a_task_in_hand() {
@@ -369,12 +396,12 @@ fn the_inside_of_a_pool_with_a_task_in_hand() {
     assert!(serves(core, move || gate.recv().unwrap_or_default()));
     until(|| core.stats().running == 1 && core.stats().queued == 0);
     let shows = |what: &str| {
-        let inside = format!("{:?}", core.inside());
+        let inside = format!("{:?}", core.reading());
         assert!(inside.contains(what), "{what}: {inside}");
     };
-    shows("permits: 5, permits_in_use: 1, gate: {}, cells_in_use: 0, oldest_cell: Empty, awake: 0");
-    shows("notified: 0, ready_entries: 0, idle_listed: 0, slots: {0: Busy #1}");
+    shows("permits: 5, permits_in_use: 1, gate: {}, tasks: 1, cells_in_use: 0, oldest_cell: Empty, awake: 0");
+    shows("notified: 0, ready_entries: 0, idle_listed: 0, free_entries: 1, slots: {0: Busy #1}");
     drop(open);
-    until(|| core.inside().permits_in_use == 0 && core.inside().slots.is_empty());
+    until(|| core.reading().permits_in_use == 0 && core.reading().slots.is_empty());
     end(core);
 }

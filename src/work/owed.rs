@@ -65,6 +65,11 @@ impl Kinds {
     pub(crate) const CAPTURES: Self = Self(1 << 6);
     /// A worker asks whether it has to end, or ends.
     pub(crate) const END: Self = Self(1 << 8);
+
+    /// Returns `true` if these are debts to code of users alone.
+    pub(crate) fn is_user_code(self) -> bool {
+        self != Self::NONE && self.0 & (Self::OTHERS.0 | Self::END.0) == 0
+    }
 }
 
 impl std::fmt::Debug for Kinds {

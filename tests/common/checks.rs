@@ -125,10 +125,14 @@ pub fn assert_cap_usable(pool: &Pool) {
     assert_eq!(after.completed - before.completed, cap as u64, "{after:?}");
 }
 
-/// Waits until no task runs or is queued, checks law 9's balance and returns the statistics.
+/// Waits until no task runs or is queued and the core's figures fit together, checks law 9's balance and returns
+/// the statistics.
 #[track_caller]
 pub fn at_rest(pool: &Pool) -> Stats {
     settle(pool);
+    wait_until("figures that fit together", || {
+        format!("{pool:?}").contains("findings: []")
+    });
     check_at_rest(pool)
 }
 

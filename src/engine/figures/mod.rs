@@ -3,4 +3,6 @@
 
 pub(crate) mod ages;
 pub(crate) mod counts;
+mod findings;
+mod inside;
 mod snapshot;

@@ -41,14 +41,14 @@ fn a_start_with_a_hook_has_idle_workers_look_again() {
     let core = &pool(builder.on_worker_start(hook));
     assert!(serves(core, || ()));
     let is_at_rest = || {
-        let inside = core.inside();
+        let inside = core.reading();
         core.slots[0].load().is_idle() && (inside.awake, inside.notified) == (0, 0)
     };
     until(is_at_rest);
     thread::scope(|s| {
         let stopped = lock(&core.host.registry);
         s.spawn(|| core.start_worker().expect("a thread"));
-        until(|| core.inside().notified == 1);
+        until(|| core.reading().notified == 1);
         // The other worker has become idle between the submission's look and this push.
         let (tell, told) = mpsc::channel();
         push_only(core, move || tell.send(()).expect("a test"));
@@ -72,7 +72,7 @@ fn a_worker_that_asks_whether_it_has_to_end_is_not_counted() {
     let (tell, told) = mpsc::channel();
     assert!(serves(core, move || tell.send(()).expect("a test")));
     let is_left = || {
-        let inside = core.inside();
+        let inside = core.reading();
         let searches = core.slots[0].load().state() == State::Searching;
         searches && (inside.awake, inside.notified) == (0, 0)
     };
@@ -218,8 +218,8 @@ fn a_claimed_worker_looks_again_once_a_lock_is_free() {
         let stopped = lock(&core.host.registry);
         let (tell, told) = mpsc::channel();
         push_only(core, move || tell.send(()).expect("a test"));
-        let is_relied_on = core.inside().awake == 1;
-        until(|| core.inside().awake == 0);
+        let is_relied_on = core.reading().awake == 1;
+        until(|| core.reading().awake == 0);
         // So that the worker has tried.
         thread::sleep(Duration::from_millis(5));
         drop(stopped);

@@ -127,10 +127,10 @@ fn a_nested_task_stays_with_a_worker_that_drops_values() {
     // No submission does this: a worker may become `Calling` only after it was claimed.
     let (tell, told) = mpsc::channel();
     let location = scene.hand_over(Nested(move || tell.send(()).expect("a test")));
-    let slots = &core.inside().slots;
+    let slots = &core.reading().slots;
     assert_eq!(format!("{:?}", slots[&scene.slot].pays), r#"{"wakers"}"#);
     scene.end_wake();
-    let slots = &core.inside().slots;
+    let slots = &core.reading().slots;
     assert_eq!(format!("{:?}", slots[&scene.slot].pays), r#"{"values"}"#);
     assert!(core.queue.is_empty(), "it must not be queued");
     let mut owed = Owed::default();

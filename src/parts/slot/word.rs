@@ -131,6 +131,13 @@ impl Word {
     }
 }
 
+#[cfg(test)]
+impl Word {
+    pub(crate) const fn in_state(state: State) -> Self {
+        Self(state as u64)
+    }
+}
+
 impl std::fmt::Debug for Word {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", self.state())?;

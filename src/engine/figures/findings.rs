@@ -1,0 +1,187 @@
+//! What a reading of the core says: figures that do not add up, and who keeps others waiting.
+//!
+//! CONTRIBUTING.md, "When a pool hangs", has a row for each [`What`]. A test compares the two.
+
+use super::inside::{Inner, Reading};
+use crate::parts::queue::CellState;
+use crate::parts::slot::State;
+use crate::work::owed::Kinds;
+use std::fmt;
+
+/// Something that is to be seen in a reading of the core.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Finding {
+    what: What,
+    /// How many there are; the slot, if it is about one.
+    pub(super) count: u64,
+    slot: Option<usize>,
+    /// What the worker of the slot pays.
+    pays: Kinds,
+}
+
+/// The kinds of findings. Their names are those of the rows in CONTRIBUTING.md.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    UserCode,
+    LockOrUserCode,
+    StartHook,
+    StopHook,
+    RegistryLocked,
+    ThreadsStarting,
+    SlotHeld,
+    OrderNotTaken,
+    OldestCellHeld,
+    OldestCellNotFilled,
+    DeadCellsNotPassed,
+    QueueNotLookedAt,
+    PermitsInHand,
+    TasksWithoutPermit,
+    AwakeUnitsInHand,
+    AwakeUnitsMissing,
+    NoticesInHand,
+    NoticesMissing,
+    ReadyEntriesInHand,
+    FreePermitsBesideLine,
+    AsleepBesideWorkers,
+    ClosedAndNotOver,
+}
+
+impl Finding {
+    /// Returns `true` if both are about the same thing, perhaps with other counts.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (self.what, self.slot) == (other.what, other.slot)
+    }
+}
+
+impl fmt::Debug for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.what)?;
+        match self.slot {
+            Some(slot) => write!(f, "(slot {slot})")?,
+            None => write!(f, "({})", self.count)?,
+        }
+        if self.pays != Kinds::NONE {
+            write!(f, " {:?}", self.pays)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns what this reading says.
+pub(super) fn of(it: &Reading) -> Vec<Finding> {
+    let slots = it.slots.iter().filter_map(|(slot, its)| {
+        Some(Finding {
+            what: of_slot(its)?,
+            count: 1,
+            slot: Some(*slot),
+            pays: its.pays,
+        })
+    });
+    let counted = |(what, count): (What, u64)| {
+        (count > 0).then_some(Finding {
+            what,
+            count,
+            slot: None,
+            pays: Kinds::NONE,
+        })
+    };
+    let of_pool = of_pool(it).into_iter().filter_map(counted);
+    slots.chain(of_pool).collect()
+}
+
+/// Returns what keeps a worker from its next step, if anything does but its task.
+fn of_slot(its: &Inner) -> Option<What> {
+    if its.is_new && its.word.state() != State::Held {
+        return Some(What::StartHook);
+    }
+    if its.pays.is_user_code() {
+        return Some(What::UserCode);
+    }
+    if its.pays != Kinds::NONE {
+        return Some(What::LockOrUserCode);
+    }
+    match its.word.state() {
+        State::Held => Some(What::SlotHeld),
+        State::Offered | State::Notified => Some(What::OrderNotTaken),
+        _ => None,
+    }
+}
+
+/// Returns what the figures say of the pool as a whole, with a count of zero if they say nothing.
+fn of_pool(it: &Reading) -> Vec<(What, u64)> {
+    use What::{
+        AwakeUnitsInHand, AwakeUnitsMissing, DeadCellsNotPassed, FreePermitsBesideLine,
+        NoticesInHand, NoticesMissing, OldestCellHeld, OldestCellNotFilled, PermitsInHand,
+        QueueNotLookedAt, ReadyEntriesInHand, TasksWithoutPermit,
+    };
+    let in_state = |state| {
+        it.slots
+            .values()
+            .filter(move |its| its.word.state() == state)
+    };
+    let told = in_state(State::Notified).count() as u64;
+    let owners = it.slots.values().filter(|its| its.awake).count() as u64;
+    let placed = it.tasks + it.cells_in_use;
+    let oldest = |state| {
+        if it.oldest_cell == state {
+            it.cells_in_use
+        } else {
+            0
+        }
+    };
+    let free = it.permits.saturating_sub(it.permits_in_use);
+    let mut all = vec![
+        (OldestCellHeld, oldest(CellState::Held)),
+        (OldestCellNotFilled, oldest(CellState::Empty)),
+        (DeadCellsNotPassed, oldest(CellState::Dead)),
+        (PermitsInHand, it.permits_in_use.saturating_sub(placed)),
+        (TasksWithoutPermit, placed.saturating_sub(it.permits_in_use)),
+        (AwakeUnitsInHand, it.awake.saturating_sub(owners)),
+        (AwakeUnitsMissing, owners.saturating_sub(it.awake)),
+        (NoticesInHand, it.notified.saturating_sub(told)),
+        (NoticesMissing, told.saturating_sub(it.notified)),
+        (
+            ReadyEntriesInHand,
+            it.idle_listed.saturating_sub(it.ready_entries),
+        ),
+        (
+            FreePermitsBesideLine,
+            if it.gate.is_waited_for() { free } else { 0 },
+        ),
+    ];
+    // A worker that searches without being counted looks before it rests.
+    let looks = it.awake + it.notified + in_state(State::Searching).count() as u64;
+    let benched = it
+        .slots
+        .values()
+        .filter(|its| its.word.is_benched())
+        .count() as u64;
+    let could = it.idle_listed + benched + it.free_entries;
+    if looks == 0 && could > 0 {
+        all.push((QueueNotLookedAt, oldest(CellState::Full)));
+    }
+    all.extend(of_registry(it));
+    all
+}
+
+/// Returns what the registry's figures say.
+fn of_registry(it: &Reading) -> Vec<(What, u64)> {
+    let Some(registry) = &it.registry else {
+        return vec![(What::RegistryLocked, 1)];
+    };
+    let live = registry.live as u64;
+    let is_over = it.gate.is_closed() && it.permits_in_use == 0;
+    vec![
+        (What::ThreadsStarting, registry.starting as u64),
+        (What::StopHook, registry.stopping.len() as u64),
+        (
+            What::AsleepBesideWorkers,
+            if it.gate.is_asleep() { live } else { 0 },
+        ),
+        (What::ClosedAndNotOver, if is_over { live } else { 0 }),
+    ]
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+#[path = "findings_tests.rs"]
+mod tests;

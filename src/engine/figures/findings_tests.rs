@@ -1,0 +1,146 @@
+//! Tests of what a reading of the core says.
+
+use super::super::inside::Registered;
+use super::*;
+use crate::builder::Builder;
+use crate::engine::shared::Core;
+use crate::parts::slot::Word;
+use crate::sync::Arc;
+
+fn pool() -> Arc<Core> {
+    let builder = Builder::new().max_workers(2).queue_capacity(2);
+    builder.into_core().expect("a pool").0
+}
+
+fn at_rest() -> Reading {
+    let core = pool();
+    core.gate.wake();
+    Reading {
+        registry: Some(Registered {
+            live: 2,
+            starting: 0,
+            retiring: 0,
+            stopping: Vec::new(),
+            limit: 2,
+            withheld: Vec::new(),
+            bench: Vec::new(),
+        }),
+        ready_entries: 2,
+        idle_listed: 2,
+        free_entries: 0,
+        ..core.reading()
+    }
+}
+
+fn slot(state: State, awake: bool, pays: Kinds) -> Inner {
+    Inner {
+        word: Word::in_state(state),
+        awake,
+        is_new: false,
+        pays,
+    }
+}
+
+fn says(change: impl FnOnce(&mut Reading)) -> String {
+    let mut it = at_rest();
+    change(&mut it);
+    format!("{:?}", of(&it))
+}
+
+#[test]
+fn figures_that_do_not_add_up_are_found() {
+    assert_eq!(says(|_| ()), "[]");
+    assert_eq!(says(|it| it.permits_in_use = 2), "[PermitsInHand(2)]");
+    assert_eq!(says(|it| it.tasks = 1), "[TasksWithoutPermit(1)]");
+    assert_eq!(says(|it| it.awake = 1), "[AwakeUnitsInHand(1)]");
+    assert_eq!(says(|it| it.notified = 3), "[NoticesInHand(3)]");
+    assert_eq!(says(|it| it.ready_entries = 1), "[ReadyEntriesInHand(1)]");
+    let searching = |it: &mut Reading| {
+        _ = it
+            .slots
+            .insert(1, slot(State::Searching, true, Kinds::NONE));
+    };
+    assert_eq!(says(searching), "[AwakeUnitsMissing(1)]");
+}
+
+#[test]
+fn a_queue_that_waits_is_found() {
+    let queued = |it: &mut Reading, oldest| {
+        (it.permits_in_use, it.cells_in_use, it.oldest_cell) = (1, 1, oldest);
+    };
+    let only = |oldest| says(|it| queued(it, oldest));
+    assert_eq!(only(CellState::Full), "[QueueNotLookedAt(1)]");
+    assert_eq!(only(CellState::Held), "[OldestCellHeld(1)]");
+    assert_eq!(only(CellState::Empty), "[OldestCellNotFilled(1)]");
+    assert_eq!(only(CellState::Dead), "[DeadCellsNotPassed(1)]");
+    let looks = |it: &mut Reading| {
+        queued(it, CellState::Full);
+        it.slots
+            .insert(1, slot(State::Searching, false, Kinds::NONE));
+    };
+    assert_eq!(says(looks), "[]", "a worker looks");
+    let all_busy = |it: &mut Reading| {
+        queued(it, CellState::Full);
+        (it.idle_listed, it.tasks, it.permits_in_use) = (0, 2, 3);
+    };
+    assert_eq!(says(all_busy), "[]", "all workers are busy");
+}
+
+#[test]
+fn a_worker_that_waits_is_found() {
+    let with = |state, pays| says(|it| _ = it.slots.insert(1, slot(state, false, pays)));
+    assert_eq!(with(State::Held, Kinds::NONE), "[SlotHeld(slot 1)]");
+    assert_eq!(with(State::Offered, Kinds::NONE), "[OrderNotTaken(slot 1)]");
+    let calls = with(State::Calling, Kinds::CAPTURES);
+    assert_eq!(calls, r#"[UserCode(slot 1) {"values"}]"#);
+    let ends = with(State::Retiring, Kinds::END);
+    assert_eq!(ends, r#"[LockOrUserCode(slot 1) {"end"}]"#);
+    let new = |it: &mut Reading| {
+        let its = slot(State::Searching, false, Kinds::NONE);
+        it.slots.insert(
+            1,
+            Inner {
+                is_new: true,
+                ..its
+            },
+        );
+    };
+    assert_eq!(says(new), "[StartHook(slot 1)]");
+    assert_eq!(says(|it| it.registry = None), "[RegistryLocked(1)]");
+}
+
+/// CONTRIBUTING.md has a row for each finding.
+#[test]
+fn each_finding_is_described() {
+    let text = include_str!("../../../CONTRIBUTING.md");
+    let is_row = |line: &&str| line.starts_with("| `");
+    let rows: String = text.lines().filter(is_row).collect();
+    let all = [
+        What::UserCode,
+        What::LockOrUserCode,
+        What::StartHook,
+        What::StopHook,
+        What::RegistryLocked,
+        What::ThreadsStarting,
+        What::SlotHeld,
+        What::OrderNotTaken,
+        What::OldestCellHeld,
+        What::OldestCellNotFilled,
+        What::DeadCellsNotPassed,
+        What::QueueNotLookedAt,
+        What::PermitsInHand,
+        What::TasksWithoutPermit,
+        What::AwakeUnitsInHand,
+        What::AwakeUnitsMissing,
+        What::NoticesInHand,
+        What::NoticesMissing,
+        What::ReadyEntriesInHand,
+        What::FreePermitsBesideLine,
+        What::AsleepBesideWorkers,
+        What::ClosedAndNotOver,
+    ];
+    for what in all {
+        let name = format!("{what:?}");
+        assert!(rows.contains(&format!("`{name}`")), "{name}: no row");
+    }
+}

@@ -1,0 +1,176 @@
+//! What `{pool:?}` shows of the core: the words that decide, read one after the other.
+
+use super::findings::{self, Finding};
+use crate::engine::shared::{Core, Registry};
+use crate::parts::gate::Flags;
+use crate::parts::queue::CellState;
+use crate::parts::slot::{Slot, State, Word};
+use crate::sync::{thread, try_lock};
+use crate::work::job::Task;
+use crate::work::owed::Kinds;
+use crate::work::record::Record;
+use std::collections::BTreeMap;
+
+/// How many readings a finding must be in.
+const READINGS: usize = 8;
+
+/// The state of the core, for a person who looks at a pool that hangs. CONTRIBUTING.md says how to read
+/// it.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    pub(crate) permits: u64,
+    pub(crate) permits_in_use: u64,
+    pub(crate) gate: Flags,
+    /// The tasks that workers run or have in their mailbox.
+    pub(crate) tasks: u64,
+    /// Of the queue, with those of dead cells.
+    pub(crate) cells_in_use: u64,
+    pub(crate) oldest_cell: CellState,
+    pub(crate) awake: u64,
+    pub(crate) notified: u64,
+    /// The entries of the ready ring, and how many slots are idle and listed. Such a slot has an entry; other slots
+    /// may have one left.
+    pub(crate) ready_entries: u64,
+    pub(crate) idle_listed: u64,
+    /// The entries of the free ring.
+    pub(crate) free_entries: u64,
+    /// Of the other slots that are not free, and of those that count as awake.
+    pub(crate) slots: BTreeMap<usize, Inner>,
+    /// `None`: another thread has its lock.
+    pub(crate) registry: Option<Registered>,
+}
+
+/// What is to be seen of a slot.
+#[derive(Clone, Copy)]
+pub(crate) struct Inner {
+    pub(crate) word: Word,
+    /// `true` if the worker has a unit of the count `awake`.
+    pub(crate) awake: bool,
+    /// `true` if the worker has not obeyed its first order, in a pool with a start hook.
+    pub(crate) is_new: bool,
+    pub(crate) pays: Kinds,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.word)?;
+        if self.awake {
+            f.write_str(" awake")?;
+        }
+        if self.is_new {
+            f.write_str(" new")?;
+        }
+        if self.pays != Kinds::NONE {
+            write!(f, " pays {:?}", self.pays)?;
+        }
+        Ok(())
+    }
+}
+
+/// The figures of the registry.
+#[derive(Debug, Clone)]
+#[allow(dead_code, reason = "read by `Debug`")]
+pub(crate) struct Registered {
+    pub(crate) live: usize,
+    pub(crate) starting: usize,
+    pub(crate) retiring: usize,
+    pub(crate) stopping: Vec<usize>,
+    pub(crate) limit: usize,
+    pub(crate) withheld: Vec<usize>,
+    /// The slots on the bench, and those of stale entries.
+    pub(crate) bench: Vec<usize>,
+}
+
+impl Registered {
+    fn of(registry: &Registry) -> Self {
+        Self {
+            live: registry.live,
+            starting: registry.starting,
+            retiring: registry.retiring,
+            stopping: registry.stopping.clone(),
+            limit: registry.limit,
+            withheld: registry.withheld.clone(),
+            bench: registry.bench.iter().map(|(slot, _)| *slot).collect(),
+        }
+    }
+}
+
+/// What `{pool:?}` shows: a reading, and what this and other readings say.
+#[derive(Debug)]
+#[allow(dead_code, reason = "read by `Debug`")]
+pub(crate) struct Inside {
+    findings: Vec<Finding>,
+    reading: Reading,
+}
+
+impl Core {
+    /// Returns what `{pool:?}` shows of the core.
+    pub(crate) fn inside(&self) -> Inside {
+        Inside {
+            findings: self.findings(),
+            reading: self.reading(),
+        }
+    }
+
+    /// Returns the state of the core. Its fields are read one after the other.
+    pub(crate) fn reading(&self) -> Reading {
+        let [awake, notified] = self.in_flight.figures();
+        let all = || self.used_slots().iter().map(|slot| slot.load());
+        let rests = |word: Word| word.is_idle() && !word.is_benched();
+        let inner = |(index, slot): (usize, &Slot<Task, Record>)| {
+            let (word, record) = (slot.load(), &slot.record);
+            let it = Inner {
+                word,
+                awake: record.awake.is_counted(),
+                is_new: record.is_new(),
+                pays: record.pays(),
+            };
+            let shows = it.awake || word.state() != State::Free && !rests(word);
+            shows.then_some((index, it))
+        };
+        let runs = |slot: &&Slot<Task, Record>| {
+            (slot.record.tally(|| slot.load().generation())).is_running()
+        };
+        Reading {
+            permits: self.gate.bound(),
+            permits_in_use: self.gate.taken(),
+            gate: self.gate.flags(),
+            tasks: self.used_slots().iter().filter(runs).count() as u64,
+            cells_in_use: self.queue.len(),
+            oldest_cell: self.queue.oldest(),
+            awake,
+            notified,
+            ready_entries: self.ready.held().1,
+            idle_listed: all().filter(|word| rests(*word)).count() as u64,
+            free_entries: self.free.held().1,
+            slots: (self.used_slots().iter().enumerate())
+                .filter_map(inner)
+                .collect(),
+            registry: try_lock(&self.host.registry).map(|registry| Registered::of(&registry)),
+        }
+    }
+
+    /// Returns what does not fit together in the core, or keeps others waiting. The words are read one after the
+    /// other, so a thread between two steps looks like a fault for a moment. A finding is what is to be seen in
+    /// each of several readings.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let mut all = findings::of(&self.reading());
+        for _ in 1..READINGS {
+            if all.is_empty() {
+                break;
+            }
+            thread::yield_now();
+            let again = findings::of(&self.reading());
+            all.retain_mut(
+                |finding| match again.iter().find(|it| it.is_like(finding)) {
+                    Some(it) => {
+                        finding.count = finding.count.min(it.count);
+                        true
+                    }
+                    None => false,
+                },
+            );
+        }
+        all
+    }
+}
