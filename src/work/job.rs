@@ -169,11 +169,11 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
             return self.job.run(ctx, end);
         }
         let (pending, owes) = (self.pending(), ctx.owes());
+        // Debts come before the task is asked whether it may run.
         if owes {
-            // What the worker owes may take long. So a blocked caller may leave first, and only after that the task
-            // is asked whether it may run.
-            self.job.start(ctx);
-            ctx.pay();
+            if let Err(why) = self.pay_first(&options, ctx) {
+                return self.dispose(why, false, pending, ctx, end);
+            }
         }
         // SAFETY: a group lives as long as a task is inside it (E8). This task leaves its group
         // after `finish`.
@@ -198,6 +198,18 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
             Some(pending) => note_gone(ctx, pending.end(outcome)),
             None => {}
         }
+    }
+
+    /// Pays what the worker owes, which may take long. So a blocked caller may leave first. Returns an error, and
+    /// pays nothing, if its task must not run any more: such a caller gets the task back at once.
+    #[cold]
+    fn pay_first(&self, options: &Options<'_>, ctx: &Ctx<'_>) -> Result<(), TaskEnd> {
+        if J::AWAITED {
+            options.may_run(ctx.env)?;
+            self.job.start(ctx);
+        }
+        ctx.pay();
+        Ok(())
     }
 
     /// Returns the task's place in its group, if it has one. It is used up once.

@@ -4,6 +4,7 @@
 use crate::parts::deadline::LONGEST;
 use crate::parts::members::{Members, Pending};
 use crate::work::env::{Env, NEVER};
+use crate::work::job::TaskEnd;
 use std::num::NonZero;
 use std::time::Duration;
 
@@ -19,6 +20,17 @@ impl Options<'_> {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.label.is_none() && self.times.is_none() && self.group.is_none()
+    }
+
+    /// Returns an error if the task must not run any more: it is too late for it, or its group is cancelled.
+    pub(crate) fn may_run(&self, env: &Env) -> Result<(), TaskEnd> {
+        if self.times.is_some_and(|times| times.start(env).is_none()) {
+            return Err(TaskEnd::Expired);
+        }
+        match self.group {
+            Some(group) if group.is_cancelled() => Err(TaskEnd::Cancelled),
+            _ => Ok(()),
+        }
     }
 }
 
