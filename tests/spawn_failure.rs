@@ -7,6 +7,7 @@ mod common;
 mod shortage;
 
 use std::error::Error;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{mpsc, Arc, Mutex, OnceLock};
 use std::task::Poll;
 use std::thread;
@@ -316,9 +317,14 @@ fn raise_without_threads(pool: &Arc<Pool>, good: usize) -> usize {
     }
     let (count, waker) = counted();
     let (mut threads, mut futures) = (Vec::new(), Vec::new());
+    // A thread that has just joined the line may find the new space, and start a thread for the first in line.
+    let asked = Arc::new(AtomicUsize::new(0));
+    let deny = move || asked.fetch_add(1, Ordering::Relaxed) + 1 != good;
     for id in 0..IN_LINE {
         if id % 2 == 0 {
+            let deny = deny.clone();
             threads.push(beside(pool, |pool| {
+                let _shortage = Shortage::when(deny);
                 pool.when_full(WhenFull::Block).serve(|| ()).map_err(failed)
             }));
         } else {
@@ -326,15 +332,13 @@ fn raise_without_threads(pool: &Arc<Pool>, good: usize) -> usize {
         }
         wait_in_line(pool, id + 1);
     }
-    let mut asked = 0;
-    let shortage = Shortage::when(move || {
-        asked += 1;
-        asked != good
-    });
+    let shortage = Shortage::when(deny);
     pool.set_limit(2).expect("in range");
     drop(shortage);
     if good == 0 {
-        assert_eq!((pool.stats().waiting, count.woken()), (0, IN_LINE / 2));
+        wait_until("all to be refused", || {
+            (pool.stats().waiting, count.woken()) == (0, IN_LINE / 2)
+        });
     }
     let threads = threads.into_iter().map(|thread| thread.join().unwrap());
     let futures = futures
