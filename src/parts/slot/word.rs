@@ -72,7 +72,10 @@ impl Word {
             5 => Idle,
             6 => Retiring,
             7 => Calling,
-            _ => Notified,
+            state => {
+                debug_assert!(state == Notified as u64);
+                Notified
+            }
         }
     }
 
