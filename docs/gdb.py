@@ -67,6 +67,7 @@ def show(core):
         awake, pays = inner(record["awake"]), inner(record["pays"])
         if states[status & 15] != "Free" or awake:
             more = " awake" if awake else ""
+            more += " sleeps" if inner(record["sleeps"]) else ""
             owed = [name for bit, name in enumerate(KINDS) if pays >> bit & 1]
             more += f" pays {owed}" if owed else ""
             print(f"slot {index}: {word(status, states)}{more}")
@@ -124,11 +125,18 @@ class Lazypool(gdb.Command):
         super().__init__("lazypool", gdb.COMMAND_DATA)
 
     def invoke(self, _argument, _from_tty):
-        found = cores()
-        print(f"{len(found)} pools on the stacks")
-        for address, core in found.items():
-            print(f"\npool at {address:#x}")
-            show(core)
+        # The names of types depend on the language of the selected frame, which may be one of the C library.
+        gdb.execute("set language rust")
+        try:
+            found = cores()
+            print(f"{len(found)} pools on the stacks")
+            if not found:
+                print("None is on a stack, or the program has no debug information.")
+            for address, core in found.items():
+                print(f"\npool at {address:#x}")
+                show(core)
+        finally:
+            gdb.execute("set language auto")
 
 
 Lazypool()

@@ -6,9 +6,10 @@ mod common;
 
 use std::sync::{mpsc, Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use common::*;
-use lazypool::{DeadlineError, Group, Pool, Refusal, Shutdown, TaskError};
+use lazypool::{task, DeadlineError, Group, Pool, Refusal, Shutdown, TaskError};
 
 /// A pool with a worker that calls a waker, and drops a value after that. Another worker is busy. Fields are
 /// dropped in this order: the gates are opened before the pool is dropped.
@@ -195,6 +196,8 @@ struct Before<T> {
     pool: Arc<Pool>,
     /// Gets what `submit` has returned.
     told: mpsc::Receiver<T>,
+    /// Gets what the waker learns of the task, once it is to return.
+    seen: mpsc::Receiver<(bool, Option<Duration>)>,
 }
 
 impl<T: Send + 'static> Before<T> {
@@ -217,12 +220,21 @@ impl<T: Send + 'static> Before<T> {
         let first = pool.awaitable().serve_async(|| ());
         let first = pending(Box::pin(first), std::task::Waker::noop());
         let mut in_line = Box::pin(pool.awaitable().serve_async(|| ()));
-        let key = waker.key();
-        assert!(poll(&mut in_line, &calling(move || key.pass())).is_pending());
+        let (key, (see, seen)) = (waker.key(), mpsc::channel());
+        let calls = calling(move || {
+            key.pass();
+            see.send((task::is_cancelled(), task::remaining())).unwrap();
+        });
+        assert!(poll(&mut in_line, &calls).is_pending());
         busy.open();
         waker.wait_entered(1);
         drop((first, in_line));
-        Self { waker, pool, told }
+        Self {
+            waker,
+            pool,
+            told,
+            seen,
+        }
     }
 
     /// Lets the waker return, and all end. Returns the number of discarded, expired and timed out tasks, without
@@ -256,35 +268,58 @@ fn law02_no_task_runs_whose_group_was_cancelled_during_a_waker() {
     });
 }
 
-/// Law 2: as above, for a call. Its caller gets the closure back; or it has left meanwhile, and the closure is
-/// dropped.
+/// Law 2: as above, for a call. Its caller gets the closure back.
 #[test]
 fn law02_no_call_runs_whose_group_was_cancelled_during_a_waker() {
-    timed_each([false, true], |leaves| {
+    timed(|| {
         let (ledger, (groups, group)) = (Ledger::new(1), mpsc::channel());
         let task = ledger.task(0);
         let before = Before::new(move |pool| {
             let group = pool.group();
             groups.send(group.clone()).unwrap();
-            match group.do_with_deadline(task, if leaves { ms(200) } else { LONG }) {
-                Err(DeadlineError::TimedOut) => None,
-                Err(DeadlineError::Refused(refused)) => Some(refused.into_parts().1),
+            match group.do_with_deadline(task, LONG) {
+                Err(DeadlineError::Refused(refused)) => refused.into_parts().1,
                 other => panic!("{other:?}"),
             }
         });
         let group = arrives("the group", &group);
-        wait_until("the caller", || {
-            !leaves || before.pool.stats().timed_out == 1
-        });
         group.cancel();
-        let (result, counts) = before.end();
+        let (why, counts) = before.end();
+        assert!(matches!(why, Refusal::Cancelled), "{why:?}");
+        assert_eq!(counts, (1, 0, 0));
         group.wait();
-        assert_eq!(counts, (1, 0, u64::from(leaves)));
-        match result {
-            None => assert!(leaves),
-            Some(why) => assert!(matches!(why, Refusal::Cancelled) && !leaves, "{why:?}"),
-        }
-        assert_eq!(ledger.fate(0), (0, 1), "dropped, and not run");
+        assert_eq!(ledger.fate(0), (0, 1), "not run");
+    });
+}
+
+/// Laws 2 and 3: a worker has taken a call's task from the queue, and calls a waker first. At its deadline the caller
+/// takes its closure back. The waker sees nothing of the task.
+#[test]
+fn law03_a_caller_takes_its_task_back_during_a_waker() {
+    timed_each([false, true], |in_group| {
+        let ledger = Ledger::new(1);
+        let task = ledger.task(0);
+        let before = Before::new(move |pool| {
+            let (group, limit) = (pool.group(), ms(200));
+            let outcome = match in_group {
+                true => group.do_with_deadline(task, limit),
+                false => pool.do_with_deadline(task, limit),
+            };
+            group.wait();
+            match outcome {
+                Err(DeadlineError::Expired(unrun)) => unrun.into_inner(),
+                other => panic!("{other:?}"),
+            }
+        });
+        let back = arrives("the call", &before.told);
+        let s = before.pool.stats();
+        assert_eq!((s.expired, s.timed_out), (1, 0), "{s}");
+        assert_eq!(ledger.fate(0), (0, 0), "it came back");
+        drop(back);
+        before.waker.open();
+        assert_eq!(arrives("the waker", &before.seen), (false, None));
+        at_rest(&before.pool);
+        assert_eq!(ledger.fate(0), (0, 1));
     });
 }
 

@@ -213,6 +213,27 @@ fn emptied_mailbox_against_revoke() {
     }
 }
 
+/// A worker offers a task again that it has in hand, while the task's caller takes it back: from where it was, or from
+/// where it is then. Excludes: a task that both have, or neither. All interleavings.
+#[test]
+fn offered_again_against_revoke() {
+    check_idle(None, |slot| {
+        let generation = slot.hand_over(claim(slot), 7, false);
+        let caller = beside(slot, move |slot| {
+            let back = slot
+                .revoke(generation + 1)
+                .or_else(|| slot.revoke(generation + 1));
+            back.inspect(|_| slot.search_first())
+        });
+        assert!(slot.offer_again(), "it was handed over for good");
+        match (caller.join().unwrap(), slot.wait()) {
+            (Some(task), told) => assert_eq!((task, told), (7, Told::Search)),
+            (None, told) => assert_eq!(told, Told::Run(7)),
+        }
+        goes_idle(slot);
+    });
+}
+
 /// A worker is told to end while it begins to call user code. Excludes: an order that is lost: the
 /// worker must know that it was counted as ending. All interleavings.
 #[test]

@@ -5,8 +5,11 @@
 use super::host::Host;
 use super::worker::Worker;
 use crate::parts::backoff::Backoff;
+use crate::parts::completion::mailbox_id;
+use crate::parts::gate::Permit;
 use crate::parts::slot::{Found, Order, State};
 use crate::sync::Patience;
+use crate::work::job::Task;
 use crate::work::owed::{Kinds, Owed};
 use crate::work::user_code;
 
@@ -65,7 +68,7 @@ impl<H: Host> Worker<'_, H> {
                         self.ctx.call_back(|| self.core.pay(owed));
                     }
                 }
-                // The task pays, as a popped one does that came with debts.
+                // The worker pays before it runs the task, as for a popped one that came with debts.
                 Aside::MustStart => return State::Idle,
             }
             state = self.come_back();
@@ -128,6 +131,50 @@ impl<H: Host> Worker<'_, H> {
         // SAFETY: this thread is the slot's worker, `Busy`.
         unsafe { it.step(State::Busy, State::Searching) };
         Aside::Searches
+    }
+
+    /// Pays what the worker owes before it runs the task in `place`, which it has taken from the queue or its mailbox.
+    /// Meanwhile a caller that is blocked for the task may take it back from the mailbox. Returns the task's permit and
+    /// id; or `None` if the caller has taken it back, and the worker is `Searching`.
+    #[cold]
+    pub(super) fn pay_before(
+        &self,
+        place: &mut Option<Task>,
+        permit: Permit,
+        id: u64,
+    ) -> Option<(Permit, u64)> {
+        let (core, it) = (self.core, self.it);
+        if !place.as_ref().is_some_and(|task| task.table.awaited) {
+            self.ctx.pay();
+            return Some((permit, id));
+        }
+        let Some(task) = place.take_if(|task| task.may_run(&core.env)) else {
+            // It must not run any more, so its end gives it back to its caller at once.
+            return Some((permit, id));
+        };
+        let tell = |task: &Task, generation| task.offer_on(self.ctx.slot, generation);
+        // SAFETY: this thread is the slot's worker, `Busy`, and has just taken this task.
+        unsafe { it.offer_again(task, permit, tell) };
+        it.record.count_moved();
+        self.ctx.pay();
+        // `None`: the caller takes the task back, and may be stopped before it leaves the slot.
+        let mut backoff = Backoff::default();
+        loop {
+            // SAFETY: this thread is the slot's worker, and has no task in hand.
+            match unsafe { it.poll_order() } {
+                Some(Order::Run {
+                    task,
+                    permit,
+                    generation,
+                }) => {
+                    *place = Some(task);
+                    return Some((permit, mailbox_id(generation)));
+                }
+                Some(Order::Search(None)) => return None,
+                Some(_) => unreachable!("no thread has told this worker anything"),
+                None => backoff.wait(),
+            }
+        }
     }
 
     /// Ends what may have taken long. Returns `Searching` if the worker is to look at the queue now, and

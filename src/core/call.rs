@@ -68,7 +68,7 @@ struct WaitJob<S, F, R> {
 // SAFETY: only `call` makes a `WaitJob`. Its S, F and R are Send and 'static. `call` returns
 // only once it has the task back, has seen `done`, or has won the decision. So the waiter outlives
 // every access to it (N2, N4).
-unsafe impl<S: StoredOptions, F: FnOnce() -> R + Send + 'static, R> Job for WaitJob<S, F, R> {
+unsafe impl<S: StoredOptions, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {
     const AWAITED: bool = true;
 
     #[inline]
@@ -90,21 +90,20 @@ unsafe impl<S: StoredOptions, F: FnOnce() -> R + Send + 'static, R> Job for Wait
         self.is_nested
     }
 
-    #[inline]
-    fn start(&self, ctx: &Ctx<'_>) {
-        let task_id = ctx.task_id.get();
-        ctx.record.decision.start(task_id);
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+        let Self { waiter, f, .. } = self;
+        let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
+        // Only the address: the caller may leave from the start on.
+        // SAFETY: the waiter is alive as long as this job exists.
+        let node: *const WaitNode = unsafe { &raw const (*waiter).node };
+        decision.start(task_id);
         if is_queued(task_id) {
             // SAFETY: the caller of a queued task cannot leave before it has been told the slot, so
-            // its node is alive. This is the only call, because a job starts once. The caller of a
+            // its node is alive. This is the only call, because a job runs once. The caller of a
             // mailbox task knows the slot, and may have left already.
-            unsafe { WaitNode::publish_slot(self.node_address(), ctx.slot) };
+            unsafe { WaitNode::publish_slot(node, ctx.slot) };
         }
-    }
 
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
-        let node = self.node_address();
-        let Self { waiter, f, .. } = self;
         // SAFETY: the decision was started for this node's caller.
         let (panicked, result) = unsafe { ctx.run_decided(Some(node), f, |waits| waits) };
         if result.is_none() {
@@ -123,22 +122,9 @@ unsafe impl<S: StoredOptions, F: FnOnce() -> R + Send + 'static, R> Job for Wait
         }
     }
 
-    /// Gives the task back to its caller, if that has not left. Otherwise the closure is all that is left.
-    fn discard_started(self, ctx: &Ctx<'_>, why: NeverRan) -> Release {
-        let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
-        if decision.complete(task_id) {
-            return self.discard(why);
-        }
-        decision.forget(task_id);
-        Release {
-            captured: Some(Box::new(self.f)),
-            ..Release::default()
-        }
-    }
-
     /// Gives the task back to its caller. The caller cannot take the task back, because the
     /// discarding thread has taken it out of the queue or the mailbox. The caller cannot leave it
-    /// either, because no worker has started it, or a worker has won its decision.
+    /// either, because no worker has started it.
     fn discard(self, why: NeverRan) -> Release {
         let waiter = self.waiter;
         let why = match why() {
@@ -156,15 +142,6 @@ unsafe impl<S: StoredOptions, F: FnOnce() -> R + Send + 'static, R> Job for Wait
             caller: Some(answered),
             ..Release::default()
         }
-    }
-}
-
-impl<S, F, R> WaitJob<S, F, R> {
-    /// Returns the address of the caller's node. The caller may have left.
-    fn node_address(&self) -> *const WaitNode {
-        // Not by a place of `*waiter`: that must be alive.
-        let offset = std::mem::offset_of!(Waiter<S, R>, node);
-        self.waiter.wrapping_byte_add(offset).cast()
     }
 }
 
@@ -212,11 +189,7 @@ where
 // be on the stack at once.
 
 #[inline]
-fn erase<S: StoredOptions, F: FnOnce() -> R + Send + 'static, R>(
-    env: &Env,
-    waiter: &Waiter<S, R>,
-    f: F,
-) -> Task {
+fn erase<S: StoredOptions, F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<S, R>, f: F) -> Task {
     let mut options = Options::default();
     waiter.more.options.add_options(&mut options);
     let job = WaitJob {
@@ -235,7 +208,7 @@ fn erase<S: StoredOptions, F: FnOnce() -> R + Send + 'static, R>(
 // Not inlined, because LLVM would otherwise copy a large closure word by word. See `.ci/compile`.
 #[cold]
 #[inline(never)]
-unsafe fn give_back<S: StoredOptions, F: FnOnce() -> R + Send + 'static, R>(
+unsafe fn give_back<S: StoredOptions, F: FnOnce() -> R, R>(
     task: Task,
     why: SubmitError,
 ) -> DeadlineError<F> {
@@ -324,7 +297,7 @@ fn leave<H: Host>(
 ) -> CallEnd {
     let mut backoff = Backoff::default();
     while !node.is_done() {
-        // The task's worker may move it, or put it back.
+        // The task's worker may move it, or offer it again.
         let location = first.unless_moved(node);
         if let Some(task) = take_back(core, location, entrance) {
             return CallEnd::Back(task, SubmitError::Expired);

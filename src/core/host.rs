@@ -37,8 +37,8 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
         owed: &mut Owed,
     ) -> Result<Location, (Permit, NotStarted)>;
 
-    /// Takes a free slot, after a host that deals out slots anew has done so. For a task that must not be
-    /// queued. Waits for the host's lock.
+    /// Takes a free slot, for a task that must not be queued. If the host has the free slots in hand, to deal them
+    /// out anew, waits for that.
     fn take_slot(core: &Core<Self>) -> Option<usize>;
 
     /// Starts a worker that looks at the queue. While the start is under way, the worker counts as

@@ -209,7 +209,10 @@ impl<H: Host> Core<H> {
                 continue;
             }
             // Way 7.
-            let free = (self.free.pop()).or_else(|| if nested { H::take_slot(self) } else { None });
+            let free = match nested {
+                true => H::take_slot(self),
+                false => self.free.pop(),
+            };
             if let Some(slot) = free {
                 let (permit, why) = match H::start_with(self, slot, task, accepted.permit, owed) {
                     Ok(location) => return Ok(location),

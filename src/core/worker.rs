@@ -108,6 +108,12 @@ impl<H: Host> Worker<'_, H> {
     /// worker's next step, and returns it. The worker's decision names the task by `id`.
     fn work(&self, place: &mut Option<Task>, mut permit: Permit, mut id: u64) -> Next {
         loop {
+            if self.ctx.owes() {
+                match self.pay_before(place, permit, id) {
+                    Some(same) => (permit, id) = same,
+                    None => return Next::Search(None),
+                }
+            }
             let state = self.run(place, permit, id);
             self.will_watch.set(self.core.has_queue());
             match self.pay_without_task(state) {
@@ -336,7 +342,9 @@ impl<H: Host> Worker<'_, H> {
             }
             if self.it.may_park() {
                 let start = now();
+                self.it.record.set_sleeps(true);
                 H::sleep(self.core);
+                self.it.record.set_sleeps(false);
                 self.ctx.yield_timer.end();
                 self.spin.slept(now().saturating_duration_since(start));
             } else {

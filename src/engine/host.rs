@@ -24,8 +24,7 @@ impl Host for Shared {
     }
 
     fn take_slot(core: &Core) -> Option<usize> {
-        let _registry = core.registry();
-        core.free.pop()
+        core.take_slot()
     }
 
     fn start_searching(core: &Arc<Core>, owed: &mut Owed) -> Result<(), NotStarted> {

@@ -70,6 +70,8 @@ pub(crate) struct Headcount {
     pub(crate) peak: AtomicU64,
     /// The slots below this number have been used. The others are as new.
     pub(crate) used: AtomicU64,
+    /// How often a change of the limit has begun or ended to deal out the free slots. Odd while one does.
+    pub(crate) deals: AtomicU64,
 }
 
 /// The state of a pool beside that of its core. The fields are grouped by the threads that read and

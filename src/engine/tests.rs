@@ -15,7 +15,7 @@ use crate::parts::gate::Permit;
 use crate::parts::slot::{Claim, State};
 use crate::pool::Pool;
 use crate::stats::{Shutdown, WhenFull};
-use crate::sync::{lock, now, Arc, Mutex};
+use crate::sync::{lock, now, Arc, Mutex, Ordering};
 use crate::task;
 use crate::work::job::{Job, Task};
 use crate::work::observe::Moment;
@@ -350,12 +350,15 @@ fn a_nested_call_waits_while_slots_are_dealt_out() {
     assert!(serves(core, outer));
     // As `set_limit` does.
     let registry = lock(&core.host.registry);
+    let deals = &core.host.headcount.deals;
+    deals.fetch_add(1, Ordering::SeqCst);
     let slot = core.free.pop().expect("the second");
     begin.send(()).expect("it waits");
     until(|| core.gate.taken() == 2);
     // So that it has found no slot.
     thread::sleep(Duration::from_millis(5));
     core.free.push(slot);
+    deals.fetch_add(1, Ordering::SeqCst);
     drop(registry);
     assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(true));
     end(core);
@@ -365,13 +368,13 @@ fn a_nested_call_waits_while_slots_are_dealt_out() {
 #[test]
 fn what_lasts_is_found() {
     let core = &pool(Builder::new().max_workers(2).queue_capacity(2));
-    let settles = || until(|| core.findings().is_empty());
+    let settles = || until(|| core.findings().0.is_empty());
     let (open, gate) = mpsc::channel::<()>();
     assert!(serves(core, move || gate.recv().unwrap_or_default()));
     settles();
     let (permit, _) = core.gate.take().expect("a permit");
     let stopped = lock(&core.host.registry);
-    let found = || format!("{:?}", core.findings());
+    let found = || format!("{:?}", core.findings().0);
     until(|| found() == "[PermitsInHand(1), RegistryLocked(1)]");
     drop(stopped);
     let mut owed = Owed::default();
@@ -399,8 +402,8 @@ fn the_inside_of_a_pool_with_a_task_in_hand() {
         let inside = format!("{:?}", core.reading());
         assert!(inside.contains(what), "{what}: {inside}");
     };
-    shows("permits: 5, permits_in_use: 1, gate: {}, tasks: 1, cells_in_use: 0, oldest_cell: Empty, awake: 0");
-    shows("notified: 0, ready_entries: 0, idle_listed: 0, free_entries: 1, slots: {0: Busy #1}");
+    shows("permits: 5, permits_in_use: 1, gate: {}, tasks: 1, cells_in_use: 0, oldest_cell: Empty");
+    shows("awake: 0, notified: 0, ready_entries: 0, idle_listed: 0, free_entries: 1, slots: {0: Busy #1}");
     drop(open);
     until(|| core.reading().permits_in_use == 0 && core.reading().slots.is_empty());
     end(core);

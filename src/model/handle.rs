@@ -1,7 +1,7 @@
 //! The two sides of a handle's node, without a pool.
 
 use super::{Deadline, Decision};
-use crate::parts::completion::{self, HandleSide, Remains, TaskSide};
+use crate::parts::completion::{self, HandleSide, Moved, Remains, TaskSide};
 use crate::parts::deadline;
 use std::task::Waker;
 
@@ -80,7 +80,10 @@ impl<T: Send + 'static> Promised<T> {
     /// Cancels the task, which no worker starts. Returns the position to which a worker has moved it.
     pub fn cancel_queued(&self) -> Option<u64> {
         assert_eq!(self.0.node().cancel(), None);
-        self.0.node().moved_to()
+        self.0.node().moved_to().map(|moved| match moved {
+            Moved::Queue(position) => position,
+            Moved::Mailbox(..) => unreachable!("it was moved to the queue"),
+        })
     }
 
     fn take(&mut self) -> T {

@@ -225,6 +225,26 @@ impl Slot {
         }
     }
 
+    /// Takes the worker's task, and offers it again. Returns `false` if its caller has taken it back before that. The
+    /// worker is to look at the queue then.
+    pub fn offer_again(&self) -> bool {
+        loop {
+            // SAFETY: as in `publish_idle`.
+            match unsafe { self.slot.poll_order() } {
+                None => thread::yield_now(),
+                Some(Order::Run { task, permit, .. }) => {
+                    // SAFETY: the worker has just taken this task, so it is `Busy`.
+                    unsafe { self.slot.offer_again(task, permit, |_, _| ()) };
+                    return true;
+                }
+                Some(order) => {
+                    assert!(matches!(order, Order::Search(None)), "{order:?}");
+                    return false;
+                }
+            }
+        }
+    }
+
     /// Waits for an order, parked, as the worker does.
     pub fn wait(&self) -> Told {
         loop {

@@ -63,6 +63,20 @@ pub(crate) fn with_current<R: Default>(f: impl FnOnce(&Ctx<'_>) -> R) -> R {
     unsafe { current.as_ref() }.map(f).unwrap_or_default()
 }
 
+/// Calls `f`. If this thread is a worker, its record says meanwhile that it pays these kinds of debts.
+pub(crate) fn while_paying<R>(kinds: Kinds, f: impl FnOnce() -> R) -> R {
+    let replace = |kinds| {
+        with_current(|ctx| {
+            let has_slot = ctx.has_slot.get();
+            has_slot.then(|| ctx.record.replace_pays(kinds))
+        })
+    };
+    let before = replace(kinds);
+    let result = f();
+    before.and_then(replace);
+    result
+}
+
 impl<'a> Ctx<'a> {
     pub(crate) fn new(
         env: &'a Env,

@@ -9,6 +9,7 @@ use crate::error::TaskError;
 use crate::parts::completion::{Answered, WaitNode};
 use crate::parts::members::{Ended, Gone, Leaving, Pending};
 use crate::work::context::Ctx;
+use crate::work::env::Env;
 use crate::work::observe::Moment;
 use crate::work::options::{Options, StoredOptions, TaskTimes};
 use crate::work::owed::Owed;
@@ -104,16 +105,8 @@ impl Release {
 /// has been discarded. So either the job is `Send + 'static`, or the code that makes the job waits
 /// for its end.
 pub(crate) unsafe trait Job: Sized {
-    /// Starts the job: its blocked caller may leave from now on, and take its memory along. Called once, before
-    /// [`run`](Self::run) or [`discard_started`](Self::discard_started).
-    #[inline]
-    fn start(&self, _ctx: &Ctx<'_>) {}
     /// Runs the job, calls `end`, and releases the waiter. Never unwinds.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>);
-    /// Takes a job apart that was started, and that must not run any more. Otherwise as [`discard`](Self::discard).
-    fn discard_started(self, _ctx: &Ctx<'_>, why: NeverRan) -> Release {
-        self.discard(why)
-    }
     /// Takes the job apart without running it. Never unwinds. Calls no user code, with one
     /// exception: a scope's task drops its closure.
     fn discard(self, why: NeverRan) -> Release;
@@ -162,27 +155,14 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         ctx.submitted.set(self.submitted);
         let options = self.options();
         if options.is_empty() {
-            self.job.start(ctx);
-            if ctx.owes() {
-                ctx.pay();
-            }
             return self.job.run(ctx, end);
-        }
-        let (pending, owes) = (self.pending(), ctx.owes());
-        // Debts come before the task is asked whether it may run.
-        if owes {
-            if let Err(why) = self.pay_first(&options, ctx) {
-                return self.dispose(why, false, pending, ctx, end);
-            }
         }
         // SAFETY: a group lives as long as a task is inside it (E8). This task leaves its group
         // after `finish`.
         if let Err(why) = unsafe { ctx.begin(&options) } {
-            return self.dispose(why, owes, pending, ctx, end);
+            return self.dispose(why, ctx, end);
         }
-        if !owes {
-            self.job.start(ctx);
-        }
+        let pending = self.pending();
         let mut outcome = Ended::Discarded;
         self.job.run(ctx, &mut |ended| {
             ctx.finish();
@@ -200,16 +180,9 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         }
     }
 
-    /// Pays what the worker owes, which may take long. So a blocked caller may leave first. Returns an error, and
-    /// pays nothing, if its task must not run any more: such a caller gets the task back at once.
-    #[cold]
-    fn pay_first(&self, options: &Options<'_>, ctx: &Ctx<'_>) -> Result<(), TaskEnd> {
-        if J::AWAITED {
-            options.may_run(ctx.env)?;
-            self.job.start(ctx);
-        }
-        ctx.pay();
-        Ok(())
+    /// Returns `true` if the job may run if it is started now.
+    fn may_run(&self, env: &Env) -> bool {
+        self.options().may_run(env)
     }
 
     /// Returns the task's place in its group, if it has one. It is used up once.
@@ -225,26 +198,15 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
     }
 
     /// Disposes of a task whose turn has come too late (`TaskEnd::Expired`), or whose group has been
-    /// cancelled. `pending` is its place in its group.
+    /// cancelled.
     #[cold]
-    fn dispose(
-        self,
-        why: TaskEnd,
-        is_started: bool,
-        pending: Option<Pending>,
-        ctx: &Ctx<'_>,
-        end: End<'_>,
-    ) {
+    fn dispose(self, why: TaskEnd, ctx: &Ctx<'_>, end: End<'_>) {
         let is_late = why == TaskEnd::Expired;
         let error: NeverRan = match is_late {
             true => || TaskError::Expired,
             false => || TaskError::Cancelled,
         };
-        let mut release = match is_started {
-            true => self.job.discard_started(ctx, error),
-            false => self.job.discard(error),
-        };
-        release.group = pending.or(release.group);
+        let mut release = self.discard(error);
         if is_late {
             // Law 21: the waiter of an expired task is told once its closure has been dropped.
             ctx.drop_captured(release.captured.take());
@@ -278,6 +240,8 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         offered: J::OFFERED,
         // SAFETY: by the contract of `Table::look`.
         look: |bytes| unsafe { Self::load(bytes) }.look(),
+        // SAFETY: by the contract of `Table::may_run`.
+        may_run: |bytes, env| unsafe { Self::load(bytes) }.may_run(env),
         // SAFETY: by the contract of `Table::run`.
         run: |bytes, ctx, end| unsafe { Self::take(bytes) }.run(ctx, end),
         // SAFETY: by the contract of `Table::discard`.
@@ -368,6 +332,9 @@ pub(crate) struct Table {
     /// The bytes hold a live job of the table's type.
     look: unsafe fn(&Bytes) -> Look,
     /// # Safety
+    /// As for `look`.
+    may_run: unsafe fn(&Bytes, &Env) -> bool,
+    /// # Safety
     /// As for `look`. The call consumes the job, so the bytes must not be used again.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
@@ -426,6 +393,19 @@ impl Task {
         if let Some(node) = self.node() {
             node.move_to(position);
         }
+    }
+
+    /// Tells the blocked caller of the task that the task is in the mailbox of this slot now.
+    pub(crate) fn offer_on(&self, slot: usize, generation: u64) {
+        if let Some(node) = self.node() {
+            node.offer_on(slot, generation);
+        }
+    }
+
+    /// Returns `true` if the task may run if it is started now.
+    pub(crate) fn may_run(&self, env: &Env) -> bool {
+        // SAFETY: a `Task` holds a live job until it is consumed.
+        unsafe { (self.table.may_run)(&self.bytes, env) }
     }
 
     /// Returns `true` if the task's handle has cancelled it.

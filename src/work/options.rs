@@ -4,7 +4,6 @@
 use crate::parts::deadline::LONGEST;
 use crate::parts::members::{Members, Pending};
 use crate::work::env::{Env, NEVER};
-use crate::work::job::TaskEnd;
 use std::num::NonZero;
 use std::time::Duration;
 
@@ -22,15 +21,10 @@ impl Options<'_> {
         self.label.is_none() && self.times.is_none() && self.group.is_none()
     }
 
-    /// Returns an error if the task must not run any more: it is too late for it, or its group is cancelled.
-    pub(crate) fn may_run(&self, env: &Env) -> Result<(), TaskEnd> {
-        if self.times.is_some_and(|times| times.start(env).is_none()) {
-            return Err(TaskEnd::Expired);
-        }
-        match self.group {
-            Some(group) if group.is_cancelled() => Err(TaskEnd::Cancelled),
-            _ => Ok(()),
-        }
+    /// Returns `false` if the task must not run any more: it is too late for it, or its group is cancelled.
+    pub(crate) fn may_run(&self, env: &Env) -> bool {
+        let is_late = self.times.is_some_and(|times| times.start(env).is_none());
+        !is_late && !self.group.is_some_and(Members::is_cancelled)
     }
 }
 

@@ -60,7 +60,7 @@ impl Kinds {
     pub(crate) const NONE: Self = Self(0);
     /// All debts to other threads: those before the wakers.
     const OTHERS: Self = Self((1 << 5) - 1);
-    const WAKERS: Self = Self(1 << 5);
+    pub(crate) const WAKERS: Self = Self(1 << 5);
     /// Captures of a task whose turn came too late.
     pub(crate) const CAPTURES: Self = Self(1 << 6);
     /// A worker asks whether it has to end, or ends.

@@ -40,6 +40,9 @@ pub(crate) struct Record {
     pub(crate) awake: Awake,
     /// What the worker is paying now, as [`Kinds`]: debts that may take long.
     pays: AtomicU64,
+    /// Set while the worker sleeps, for a person who looks at a pool that hangs. So it is no atomic of `sync`: models need
+    /// not explore it.
+    sleeps: std::sync::atomic::AtomicBool,
     /// The running task's own deadline, as returned by
     /// [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
     due: AtomicU64,
@@ -94,6 +97,7 @@ impl Record {
             is_new: AtomicBool::new(false),
             awake: Awake::default(),
             pays: AtomicU64::new(0),
+            sleeps: std::sync::atomic::AtomicBool::new(false),
             due: AtomicU64::new(NEVER),
             group: AtomicPtr::new(std::ptr::null_mut()),
         }
@@ -151,6 +155,25 @@ impl Record {
         let result = pay();
         self.set_pays(Kinds::NONE);
         result
+    }
+
+    /// Notes what the worker pays from now on. Returns what it has paid until now.
+    pub(crate) fn replace_pays(&self, kinds: Kinds) -> Kinds {
+        let before = self.pays();
+        self.set_pays(kinds);
+        before
+    }
+
+    /// Notes whether the worker sleeps.
+    pub(crate) fn set_sleeps(&self, sleeps: bool) {
+        // Relaxed: as above.
+        self.sleeps
+            .store(sleeps, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    pub(crate) fn sleeps(&self) -> bool {
+        // Relaxed: as above.
+        self.sleeps.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Returns what the worker is paying.

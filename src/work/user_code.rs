@@ -18,9 +18,9 @@
 //! |---|---|---|---|
 //! | a task, in its `around` wrapper; drops of its captures | worker | `Busy` | `Ctx::call`: all debts are paid, the caller can leave |
 //! | the value of a task whose waiter has left | worker | `Busy` | the task counts as running |
-//! | captures of a task whose turn came too late | worker | `Busy` | `Contents::run`: all debts are paid; after it, its waiter is told |
+//! | captures of a task whose turn came too late | worker | `Busy` | all debts are paid; after it, its waiter is told |
 //! | `on_panic`, subscribers of a panic | worker | `Busy` | as the task |
-//! | wakers | any thread, at the end of its call; worker | `Calling`, and with a task in the mailbox that came meanwhile; `Searching`, if it also owes values; `Busy`, between two tasks, or before the code of one that it has popped or must start | [`wake`], [`call`]: all debts to others are paid |
+//! | wakers | any thread, at the end of its call; worker | `Calling`, and with a task in the mailbox that came meanwhile; `Searching`, if it also owes values; `Busy`, between two tasks; `Busy` or `Offered`, before one that it has taken | [`wake`], [`call`]: all debts to others are paid |
 //! | captures that were discarded; subscribers of a refused thread | the same | `Searching`; `Busy` as above | [`call`]: the same |
 //! | the start hook | new worker | that of its first order, which may be a task | no thread relies on it to look at the queue |
 //! | the stop hook | ended worker | none: the slot is free | its last look is paid |
@@ -32,9 +32,10 @@
 //! other threads nothing.
 
 use crate::sync::{abort_on_unwind, thread_local};
+use crate::work::context::while_paying;
 use crate::work::env::Env;
 use crate::work::observe;
-use crate::work::owed::Calls;
+use crate::work::owed::{Calls, Kinds};
 use crate::work::panics::{contain, drop_contained};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -63,7 +64,7 @@ impl Frame {
         while !env.is_forked() {
             let waker = self.calls.borrow_mut().next_waker();
             let Some(waker) = waker else { break };
-            contain(|| waker.wake());
+            while_paying(Kinds::WAKERS, || contain(|| waker.wake()));
         }
         self.wakes.set(false);
     }
@@ -73,7 +74,7 @@ impl Frame {
     fn step(&self, env: &Env) -> bool {
         let value = self.calls.borrow_mut().next_value();
         if value.is_some() {
-            drop_contained(value);
+            while_paying(Kinds::CAPTURES, || drop_contained(value));
             return true;
         }
         let refused = self.calls.borrow_mut().next_refused();

@@ -15,6 +15,8 @@ pub(crate) struct Finding {
     /// How many there are; the slot, if it is about one.
     pub(super) count: u64,
     slot: Option<usize>,
+    /// The word of the slot, or the queue's `head`: so that two readings are known to be about the same event.
+    at: u64,
     /// What the worker of the slot pays.
     pays: Kinds,
 }
@@ -34,6 +36,7 @@ pub(crate) enum What {
     OldestCellNotFilled,
     DeadCellsNotPassed,
     QueueNotLookedAt,
+    ThreadsRefused,
     PermitsInHand,
     TasksWithoutPermit,
     AwakeUnitsInHand,
@@ -47,9 +50,9 @@ pub(crate) enum What {
 }
 
 impl Finding {
-    /// Returns `true` if both are about the same thing, perhaps with other counts.
+    /// Returns `true` if both are about the same event, perhaps with other counts.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        (self.what, self.slot) == (other.what, other.slot)
+        (self.what, self.slot, self.at) == (other.what, other.slot, other.at)
     }
 }
 
@@ -74,6 +77,7 @@ pub(super) fn of(it: &Reading) -> Vec<Finding> {
             what: of_slot(its)?,
             count: 1,
             slot: Some(*slot),
+            at: its.word.generation(),
             pays: its.pays,
         })
     });
@@ -82,6 +86,12 @@ pub(super) fn of(it: &Reading) -> Vec<Finding> {
             what,
             count,
             slot: None,
+            at: match what {
+                What::OldestCellHeld | What::OldestCellNotFilled | What::DeadCellsNotPassed => {
+                    it.head
+                }
+                _ => 0,
+            },
             pays: Kinds::NONE,
         })
     };
@@ -91,6 +101,10 @@ pub(super) fn of(it: &Reading) -> Vec<Finding> {
 
 /// Returns what keeps a worker from its next step, if anything does but its task.
 fn of_slot(its: &Inner) -> Option<What> {
+    // Who gives a sleeping worker an order unparks it. An `Idle` worker has none.
+    if its.sleeps && !its.word.is_idle() && its.word.state() != State::Held {
+        return Some(What::OrderNotTaken);
+    }
     if its.is_new && its.word.state() != State::Held {
         return Some(What::StartHook);
     }
@@ -112,7 +126,7 @@ fn of_pool(it: &Reading) -> Vec<(What, u64)> {
     use What::{
         AwakeUnitsInHand, AwakeUnitsMissing, DeadCellsNotPassed, FreePermitsBesideLine,
         NoticesInHand, NoticesMissing, OldestCellHeld, OldestCellNotFilled, PermitsInHand,
-        QueueNotLookedAt, ReadyEntriesInHand, TasksWithoutPermit,
+        QueueNotLookedAt, ReadyEntriesInHand, TasksWithoutPermit, ThreadsRefused,
     };
     let in_state = |state| {
         it.slots
@@ -149,16 +163,24 @@ fn of_pool(it: &Reading) -> Vec<(What, u64)> {
             if it.gate.is_waited_for() { free } else { 0 },
         ),
     ];
-    // A worker that searches without being counted looks before it rests.
-    let looks = it.awake + it.notified + in_state(State::Searching).count() as u64;
+    // A worker that searches without being counted looks before it rests, unless it does something else first.
+    let is_free = |its: &&Inner| its.pays == Kinds::NONE && !its.sleeps;
+    let searching = in_state(State::Searching).filter(is_free).count();
+    let looks = it.awake + it.notified + searching as u64;
     let benched = it
         .slots
         .values()
         .filter(|its| its.word.is_benched())
         .count() as u64;
-    let could = it.idle_listed + benched + it.free_entries;
-    if looks == 0 && could > 0 {
-        all.push((QueueNotLookedAt, oldest(CellState::Full)));
+    let idle = it.idle_listed + benched;
+    if looks == 0 && idle + it.free_entries > 0 {
+        let refused = idle == 0 && it.spawn_failures > 0;
+        let why = if refused {
+            ThreadsRefused
+        } else {
+            QueueNotLookedAt
+        };
+        all.push((why, oldest(CellState::Full)));
     }
     all.extend(of_registry(it));
     all

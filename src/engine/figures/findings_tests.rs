@@ -37,6 +37,7 @@ fn slot(state: State, awake: bool, pays: Kinds) -> Inner {
         word: Word::in_state(state),
         awake,
         is_new: false,
+        sleeps: false,
         pays,
     }
 }
@@ -79,6 +80,18 @@ fn a_queue_that_waits_is_found() {
             .insert(1, slot(State::Searching, false, Kinds::NONE));
     };
     assert_eq!(says(looks), "[]", "a worker looks");
+    let drops = |it: &mut Reading| {
+        queued(it, CellState::Full);
+        let its = slot(State::Searching, false, Kinds::CAPTURES);
+        it.slots.insert(1, its);
+    };
+    let both = r#"[UserCode(slot 1) {"values"}, QueueNotLookedAt(1)]"#;
+    assert_eq!(says(drops), both);
+    let refused = |it: &mut Reading| {
+        queued(it, CellState::Full);
+        (it.idle_listed, it.free_entries, it.spawn_failures) = (0, 1, 3);
+    };
+    assert_eq!(says(refused), "[ThreadsRefused(1)]");
     let all_busy = |it: &mut Reading| {
         queued(it, CellState::Full);
         (it.idle_listed, it.tasks, it.permits_in_use) = (0, 2, 3);
@@ -91,6 +104,19 @@ fn a_worker_that_waits_is_found() {
     let with = |state, pays| says(|it| _ = it.slots.insert(1, slot(state, false, pays)));
     assert_eq!(with(State::Held, Kinds::NONE), "[SlotHeld(slot 1)]");
     assert_eq!(with(State::Offered, Kinds::NONE), "[OrderNotTaken(slot 1)]");
+    for state in [State::Busy, State::Retiring, State::Searching] {
+        let asleep = |it: &mut Reading| {
+            let its = slot(state, false, Kinds::NONE);
+            it.slots.insert(
+                1,
+                Inner {
+                    sleeps: true,
+                    ..its
+                },
+            );
+        };
+        assert_eq!(says(asleep), "[OrderNotTaken(slot 1)]");
+    }
     let calls = with(State::Calling, Kinds::CAPTURES);
     assert_eq!(calls, r#"[UserCode(slot 1) {"values"}]"#);
     let ends = with(State::Retiring, Kinds::END);
@@ -128,6 +154,7 @@ fn each_finding_is_described() {
         What::OldestCellNotFilled,
         What::DeadCellsNotPassed,
         What::QueueNotLookedAt,
+        What::ThreadsRefused,
         What::PermitsInHand,
         What::TasksWithoutPermit,
         What::AwakeUnitsInHand,

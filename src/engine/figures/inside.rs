@@ -5,7 +5,7 @@ use crate::engine::shared::{Core, Registry};
 use crate::parts::gate::Flags;
 use crate::parts::queue::CellState;
 use crate::parts::slot::{Slot, State, Word};
-use crate::sync::{thread, try_lock};
+use crate::sync::{thread, try_lock, Ordering};
 use crate::work::job::Task;
 use crate::work::owed::Kinds;
 use crate::work::record::Record;
@@ -26,6 +26,8 @@ pub(crate) struct Reading {
     /// Of the queue, with those of dead cells.
     pub(crate) cells_in_use: u64,
     pub(crate) oldest_cell: CellState,
+    /// The position of the oldest cell.
+    pub(crate) head: u64,
     pub(crate) awake: u64,
     pub(crate) notified: u64,
     /// The entries of the ready ring, and how many slots are idle and listed. Such a slot has an entry; other slots
@@ -36,6 +38,8 @@ pub(crate) struct Reading {
     pub(crate) free_entries: u64,
     /// Of the other slots that are not free, and of those that count as awake.
     pub(crate) slots: BTreeMap<usize, Inner>,
+    /// How often the OS has refused a thread.
+    pub(crate) spawn_failures: u64,
     /// `None`: another thread has its lock.
     pub(crate) registry: Option<Registered>,
 }
@@ -48,6 +52,8 @@ pub(crate) struct Inner {
     pub(crate) awake: bool,
     /// `true` if the worker has not obeyed its first order, in a pool with a start hook.
     pub(crate) is_new: bool,
+    /// `true` if the worker sleeps.
+    pub(crate) sleeps: bool,
     pub(crate) pays: Kinds,
 }
 
@@ -59,6 +65,9 @@ impl std::fmt::Debug for Inner {
         }
         if self.is_new {
             f.write_str(" new")?;
+        }
+        if self.sleeps {
+            f.write_str(" sleeps")?;
         }
         if self.pays != Kinds::NONE {
             write!(f, " pays {:?}", self.pays)?;
@@ -106,10 +115,8 @@ pub(crate) struct Inside {
 impl Core {
     /// Returns what `{pool:?}` shows of the core.
     pub(crate) fn inside(&self) -> Inside {
-        Inside {
-            findings: self.findings(),
-            reading: self.reading(),
-        }
+        let (findings, reading) = self.findings();
+        Inside { findings, reading }
     }
 
     /// Returns the state of the core. Its fields are read one after the other.
@@ -123,21 +130,25 @@ impl Core {
                 word,
                 awake: record.awake.is_counted(),
                 is_new: record.is_new(),
+                sleeps: record.sleeps(),
                 pays: record.pays(),
             };
-            let shows = it.awake || word.state() != State::Free && !rests(word);
+            let is_unusual = it.awake || it.pays != Kinds::NONE;
+            let shows = is_unusual || word.state() != State::Free && !rests(word);
             shows.then_some((index, it))
         };
         let runs = |slot: &&Slot<Task, Record>| {
             (slot.record.tally(|| slot.load().generation())).is_running()
         };
+        let (head, oldest_cell) = self.queue.oldest();
         Reading {
             permits: self.gate.bound(),
             permits_in_use: self.gate.taken(),
             gate: self.gate.flags(),
             tasks: self.used_slots().iter().filter(runs).count() as u64,
             cells_in_use: self.queue.len(),
-            oldest_cell: self.queue.oldest(),
+            oldest_cell,
+            head,
             awake,
             notified,
             ready_entries: self.ready.held().1,
@@ -146,21 +157,25 @@ impl Core {
             slots: (self.used_slots().iter().enumerate())
                 .filter_map(inner)
                 .collect(),
+            // Relaxed: a figure.
+            spawn_failures: self.host.counts.spawn_failures.load(Ordering::Relaxed),
             registry: try_lock(&self.host.registry).map(|registry| Registered::of(&registry)),
         }
     }
 
     /// Returns what does not fit together in the core, or keeps others waiting. The words are read one after the
     /// other, so a thread between two steps looks like a fault for a moment. A finding is what is to be seen in
-    /// each of several readings.
-    pub(crate) fn findings(&self) -> Vec<Finding> {
-        let mut all = findings::of(&self.reading());
+    /// each of several readings. Also returns the last of them.
+    pub(crate) fn findings(&self) -> (Vec<Finding>, Reading) {
+        let mut last = self.reading();
+        let mut all = findings::of(&last);
         for _ in 1..READINGS {
             if all.is_empty() {
                 break;
             }
             thread::yield_now();
-            let again = findings::of(&self.reading());
+            last = self.reading();
+            let again = findings::of(&last);
             all.retain_mut(
                 |finding| match again.iter().find(|it| it.is_like(finding)) {
                     Some(it) => {
@@ -171,6 +186,6 @@ impl Core {
                 },
             );
         }
-        all
+        (all, last)
     }
 }

@@ -9,7 +9,7 @@
 
 use crate::engine::shared::{Core, Registry};
 use crate::parts::slot::{Slot, State};
-use crate::sync::Arc;
+use crate::sync::{Arc, Ordering};
 use crate::work::owed::Owed;
 use crate::work::record::Record;
 
@@ -40,12 +40,17 @@ impl Core {
         // All slots without a thread are dealt out anew: the highest are withheld, so that threads are
         // started on the lowest. A slot that a spawner has popped is withheld when the spawner gives it
         // back.
+        let deals = &self.host.headcount.deals;
+        // ORDERING: P3: odd before the slots leave the ring, and even after they are back.
+        deals.fetch_add(1, Ordering::SeqCst);
         let mut slots = std::mem::take(&mut registry.withheld);
         slots.extend(std::iter::from_fn(|| self.free.pop()));
         slots.sort_unstable();
         let free = slots.len() - self.slots_to_withhold(&registry).min(slots.len());
         registry.withheld = slots.split_off(free);
         slots.into_iter().for_each(|slot| self.free.push(slot));
+        // ORDERING: P3: as above.
+        deals.fetch_add(1, Ordering::SeqCst);
         self.tell_surplus(&registry);
         self.retire_surplus(&mut registry);
         drop(registry);
@@ -53,6 +58,21 @@ impl Core {
         // slot meanwhile.
         owed.look();
         self.pay(&mut owed);
+    }
+
+    /// Takes a free slot. If a change of the limit has the free slots in hand, waits for its end.
+    pub(crate) fn take_slot(&self) -> Option<usize> {
+        // ORDERING: P3: read before this thread looks at the ring, and after that.
+        let deals = || self.host.headcount.deals.load(Ordering::SeqCst);
+        let before = deals();
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        if before % 2 == 0 && deals() == before {
+            return None;
+        }
+        let _registry = self.registry();
+        self.free.pop()
     }
 
     /// Tells surplus workers that are idle to end. Those that are in their start hook without a task are

@@ -46,7 +46,7 @@ mod node;
 mod shared;
 
 pub(crate) use decision::{is_queued, mailbox_id, queue_id, Decision};
-pub(crate) use node::{WaitNode, WakeUp};
+pub(crate) use node::{Moved, WaitNode, WakeUp};
 pub(crate) use shared::{pair, Answered, HandleSide, Remains, Shared, TaskSide};
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]

@@ -37,6 +37,20 @@ const CANCELLED: u32 = 1 << 31;
 /// waiting thread.
 const LEAVES: u32 = 1 << 30;
 
+/// The bits of `moved_to` that say in what place the task is.
+const PLACE: u64 = 7;
+const IN_QUEUE: u64 = 1;
+const IN_MAILBOX: u64 = 2;
+
+/// The place to which a worker has moved a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// This position of the queue.
+    Queue(u64),
+    /// The mailbox of this slot, as the task of this generation.
+    Mailbox(usize, u64),
+}
+
 /// The way to wake a waiter.
 #[derive(Debug)]
 pub(crate) enum WakeUp {
@@ -85,8 +99,8 @@ pub(crate) struct WaitNode {
     pub(crate) label: Option<&'static str>,
     /// The caller's deadline in nanoseconds. Zero until the caller has stored it.
     deadline: AtomicU64,
-    /// The queue position to which a worker has moved the task from its mailbox, plus one. Zero until
-    /// then, and for a task that stays where it was put.
+    /// Where a worker has moved the task: to a queue position, plus [`IN_QUEUE`]; or to the mailbox of the slot in
+    /// `worker_slot`, as the task with this generation, times eight, plus [`IN_MAILBOX`]. Zero for a task that stays where it was put.
     moved_to: AtomicU64,
     pub(crate) alive: Alive,
 }
@@ -169,19 +183,34 @@ impl WaitNode {
         told & CANCELLED != 0
     }
 
-    /// Notes the queue position to which a worker has moved the task. Called at most once, before
-    /// another thread can take the task there.
+    /// Notes the queue position to which a worker has moved the task. Called before another thread can take
+    /// the task there.
     pub(crate) fn move_to(&self, position: u64) {
         self.alive.touch();
         // ORDERING: C3: releases that the task has left its mailbox. A handle that cancels the task
         // acquires it by `worker_slot`, unless the worker finds the mark.
-        self.moved_to.store(position + 1, Ordering::Release);
+        self.moved_to.store(position | IN_QUEUE, Ordering::Release);
     }
 
-    /// Returns the queue position to which a worker has moved the task, if one has.
-    pub(crate) fn moved_to(&self) -> Option<u64> {
-        // ORDERING: C3: acquires that the task has left its mailbox.
-        self.moved_to.load(Ordering::Acquire).checked_sub(1)
+    /// Notes that a worker offers the task again, in its mailbox. Called before the caller can take the
+    /// task there. Not for a node on the heap.
+    pub(crate) fn offer_on(&self, slot: usize, generation: u64) {
+        self.alive.touch();
+        // Relaxed: the store below publishes it.
+        self.worker_slot.store(slot as u32 + 1, Ordering::Relaxed);
+        // ORDERING: C3: releases the slot.
+        (self.moved_to).store(generation << 3 | IN_MAILBOX, Ordering::Release);
+    }
+
+    /// Returns where a worker has moved the task, if one has.
+    pub(crate) fn moved_to(&self) -> Option<Moved> {
+        // ORDERING: C3: acquires that the task has left its place, and the slot.
+        let to = self.moved_to.load(Ordering::Acquire);
+        Some(match to & PLACE {
+            0 => return None,
+            IN_QUEUE => Moved::Queue(to & !PLACE),
+            _ => Moved::Mailbox(self.worker_slot()?, to >> 3),
+        })
     }
 
     /// Returns `true` if the handle has cancelled the task, which no worker has started. A cancel that

@@ -335,12 +335,14 @@ impl<T> Queue<T> {
         laps.wrapping_mul(self.cells.len()).wrapping_add(ahead)
     }
 
-    /// Returns the state of the oldest cell.
-    pub(crate) fn oldest(&self) -> CellState {
-        let at = self.at(self.load_head());
+    /// Returns the position and the state of the oldest cell.
+    pub(crate) fn oldest(&self) -> (u64, CellState) {
+        let head = self.load_head();
+        let at = self.at(head);
         let seen = at.load();
         let states = [CellState::Full, CellState::Held, CellState::Dead];
-        (states.into_iter().find(|state| at.stamp(*state) == seen)).unwrap_or(CellState::Empty)
+        let state = states.into_iter().find(|state| at.stamp(*state) == seen);
+        (head, state.unwrap_or(CellState::Empty))
     }
 
     /// Returns the number of cells.

@@ -375,6 +375,21 @@ impl<T, R> Slot<T, R> {
         (self.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
     }
 
+    /// Offers a task that the calling worker has in hand: its caller may take it back until the worker starts it.
+    /// `tell` is given the task and its generation before that.
+    ///
+    /// # Safety
+    /// The caller is the slot's worker, in `Busy`, and the mailbox is empty.
+    pub(crate) unsafe fn offer_again(&self, task: T, permit: Permit, tell: impl FnOnce(&T, u64)) {
+        permit.leave_with_task();
+        // While the slot is `Busy`, no other thread changes the generation.
+        let generation = Word(self.load().0.wrapping_add(GENERATION)).generation();
+        tell(&task, generation);
+        // SAFETY: by this function's contract, the mailbox is empty, and only the worker may write it.
+        (self.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
+        self.shift(State::Busy, State::Offered, GENERATION);
+    }
+
     fn leave_idle(&self, to: State, may: impl Fn(Word) -> bool) -> Option<Claim> {
         self.update(|word| may(word).then(|| word.to(to)))
             .map(Claim::of)

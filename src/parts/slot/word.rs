@@ -36,7 +36,7 @@ impl State {
             Free => &[Held],
             Held => &[Free, Offered, Busy, Notified, Searching],
             Offered => &[Busy, Held],
-            Busy => &[Idle, Searching],
+            Busy => &[Idle, Searching, Offered],
             Idle => &[Held, Searching, Retiring, Calling],
             Searching => &[Idle, Busy, Retiring, Calling],
             Retiring => &[Searching, Free],
