@@ -1,4 +1,4 @@
-"""What `{pool:?}` shows of a pool, from outside: of a process that is stopped, or of its core dump.
+"""What `{pool:?}` shows of a pool, but its findings: of a process that is stopped, or of its core dump.
 
     gdb -p PID -batch -ex "source docs/gdb.py" -ex lazypool
     gdb PROGRAM CORE -batch -ex "source docs/gdb.py" -ex lazypool
@@ -59,18 +59,32 @@ def show(core):
     oldest = cell_states[stamp & 7] if is_of_lap else "Empty"
     laps = (head ^ tail) & ~mask != 0
     cells = int(queue["cells"]["len"]) * laps + ((tail & mask) - (head & mask)) // 8
-    print(f"cells in use {cells}, oldest {oldest}")
+    print(f"cells in use {cells}, oldest {oldest}, head {head}")
+    host = core["host"]
+    print(f"threads refused {inner(host['counts']['spawn_failures'])}")
+    lock = host["registry"]
+    is_locked = "locked" if inner(lock["inner"]) else "free"
+    registry = lock["data"]["value"]
+    figures = [f"{name} {int(registry[name])}" for name in ["live", "starting", "retiring", "limit"]]
+    lists = [f"{name} {int(registry[name]['len'])}" for name in ["stopping", "withheld", "bench"]]
+    print(f"registry ({is_locked}): " + ", ".join(figures + lists))
 
+    tasks = idle_listed = 0
     for index, slot in enumerate(elements(core["slots"])):
         status = inner(slot["hot"]["status"])
         record = slot["record"]
         awake, pays = inner(record["awake"]), inner(record["pays"])
+        ended = sum(inner(record["ended"][i]) for i in range(4))
+        tasks += (status // GENERATION + inner(record["taken"]) - ended) & 0xFFFFFFFF != 0
+        idle_listed += states[status & 15] == "Idle" and status & LISTED != 0
         if states[status & 15] != "Free" or awake:
             more = " awake" if awake else ""
+            more += " new" if inner(record["is_new"]) else ""
             more += " sleeps" if inner(record["sleeps"]) else ""
             owed = [name for bit, name in enumerate(KINDS) if pays >> bit & 1]
             more += f" pays {owed}" if owed else ""
             print(f"slot {index}: {word(status, states)}{more}")
+    print(f"tasks of workers {tasks}, idle and listed {idle_listed}")
 
 
 def variables(frame):

@@ -149,7 +149,8 @@ impl<H: Host> Worker<'_, H> {
             return Some((permit, id));
         }
         let Some(task) = place.take_if(|task| task.may_run(&core.env)) else {
-            // It must not run any more, so its end gives it back to its caller at once.
+            // It must not run any more, so its end gives it back to its caller at once. (It will not be allowed to run
+            // later either: time passes, and what is cancelled stays so.)
             return Some((permit, id));
         };
         let tell = |task: &Task, generation| task.offer_on(self.ctx.slot, generation);

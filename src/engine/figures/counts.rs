@@ -18,6 +18,8 @@ pub(crate) struct RareCounts {
     /// Of the `discarded` tasks, those that a shutdown took out.
     pub(crate) shut_out: AtomicU64,
     pub(crate) spawn_failures: AtomicU64,
+    /// How many tasks had been pushed, plus one, as the OS last refused a thread.
+    pub(crate) refused_at: AtomicU64,
 }
 
 const SHARDS: usize = if IN_MODELS { 2 } else { 16 };

@@ -87,9 +87,10 @@ pub(super) fn of(it: &Reading) -> Vec<Finding> {
             count,
             slot: None,
             at: match what {
-                What::OldestCellHeld | What::OldestCellNotFilled | What::DeadCellsNotPassed => {
-                    it.head
-                }
+                What::OldestCellHeld
+                | What::OldestCellNotFilled
+                | What::DeadCellsNotPassed
+                | What::QueueNotLookedAt => it.head,
                 _ => 0,
             },
             pays: Kinds::NONE,
@@ -116,7 +117,7 @@ fn of_slot(its: &Inner) -> Option<What> {
     }
     match its.word.state() {
         State::Held => Some(What::SlotHeld),
-        State::Offered | State::Notified => Some(What::OrderNotTaken),
+        State::Offered | State::Notified | State::Retiring => Some(What::OrderNotTaken),
         _ => None,
     }
 }
@@ -164,7 +165,7 @@ fn of_pool(it: &Reading) -> Vec<(What, u64)> {
         ),
     ];
     // A worker that searches without being counted looks before it rests, unless it does something else first.
-    let is_free = |its: &&Inner| its.pays == Kinds::NONE && !its.sleeps;
+    let is_free = |its: &&Inner| its.pays == Kinds::NONE && !its.sleeps && !its.is_new;
     let searching = in_state(State::Searching).filter(is_free).count();
     let looks = it.awake + it.notified + searching as u64;
     let benched = it
@@ -174,7 +175,8 @@ fn of_pool(it: &Reading) -> Vec<(What, u64)> {
         .count() as u64;
     let idle = it.idle_listed + benched;
     if looks == 0 && idle + it.free_entries > 0 {
-        let refused = idle == 0 && it.spawn_failures > 0;
+        // If a thread was refused since the oldest task came, that task waits for a busy worker (F2).
+        let refused = idle == 0 && it.refused_at > it.popped;
         let why = if refused {
             ThreadsRefused
         } else {

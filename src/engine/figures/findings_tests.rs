@@ -89,9 +89,14 @@ fn a_queue_that_waits_is_found() {
     assert_eq!(says(drops), both);
     let refused = |it: &mut Reading| {
         queued(it, CellState::Full);
-        (it.idle_listed, it.free_entries, it.spawn_failures) = (0, 1, 3);
+        (it.idle_listed, it.free_entries, it.refused_at) = (0, 1, 1);
     };
     assert_eq!(says(refused), "[ThreadsRefused(1)]");
+    let long_ago = |it: &mut Reading| {
+        refused(it);
+        it.popped = 1;
+    };
+    assert_eq!(says(long_ago), "[QueueNotLookedAt(1)]");
     let all_busy = |it: &mut Reading| {
         queued(it, CellState::Full);
         (it.idle_listed, it.tasks, it.permits_in_use) = (0, 2, 3);
@@ -117,6 +122,8 @@ fn a_worker_that_waits_is_found() {
         };
         assert_eq!(says(asleep), "[OrderNotTaken(slot 1)]");
     }
+    let told = with(State::Retiring, Kinds::NONE);
+    assert_eq!(told, "[OrderNotTaken(slot 1)]");
     let calls = with(State::Calling, Kinds::CAPTURES);
     assert_eq!(calls, r#"[UserCode(slot 1) {"values"}]"#);
     let ends = with(State::Retiring, Kinds::END);

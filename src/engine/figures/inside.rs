@@ -10,9 +10,13 @@ use crate::work::job::Task;
 use crate::work::owed::Kinds;
 use crate::work::record::Record;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// How many readings a finding must be in.
 const READINGS: usize = 8;
+
+/// The time before the last reading.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// The state of the core, for a person who looks at a pool that hangs. CONTRIBUTING.md says how to read
 /// it.
@@ -38,8 +42,10 @@ pub(crate) struct Reading {
     pub(crate) free_entries: u64,
     /// Of the other slots that are not free, and of those that count as awake.
     pub(crate) slots: BTreeMap<usize, Inner>,
-    /// How often the OS has refused a thread.
-    pub(crate) spawn_failures: u64,
+    /// How many tasks had been pushed, plus one, as the OS last refused a thread. Zero if it has refused none.
+    pub(crate) refused_at: u64,
+    /// How many positions of the queue `head` has passed.
+    pub(crate) popped: u64,
     /// `None`: another thread has its lock.
     pub(crate) registry: Option<Registered>,
 }
@@ -158,7 +164,8 @@ impl Core {
                 .filter_map(inner)
                 .collect(),
             // Relaxed: a figure.
-            spawn_failures: self.host.counts.spawn_failures.load(Ordering::Relaxed),
+            refused_at: self.host.counts.refused_at.load(Ordering::Relaxed),
+            popped: self.queue.popped(),
             registry: try_lock(&self.host.registry).map(|registry| Registered::of(&registry)),
         }
     }
@@ -169,11 +176,15 @@ impl Core {
     pub(crate) fn findings(&self) -> (Vec<Finding>, Reading) {
         let mut last = self.reading();
         let mut all = findings::of(&last);
-        for _ in 1..READINGS {
+        for reading in 1..READINGS {
             if all.is_empty() {
                 break;
             }
-            thread::yield_now();
+            // The last one comes later than a thread that was preempted is likely to stay so.
+            match reading + 1 == READINGS {
+                true => std::thread::sleep(PAUSE),
+                false => thread::yield_now(),
+            }
             last = self.reading();
             let again = findings::of(&last);
             all.retain_mut(

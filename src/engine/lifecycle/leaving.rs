@@ -4,6 +4,7 @@ use crate::core::worker::{Next, Worker};
 use crate::engine::shared::{Registry, Shared};
 use crate::parts::slot::State;
 use crate::sync::{lock, thread, Guard, IsHeld, Ordering, Patience};
+use crate::work::owed::Kinds;
 
 impl Worker<'_, Shared> {
     /// Returns `true` if this worker may have to end. A thread that closes the pool or lowers the
@@ -50,7 +51,8 @@ impl Worker<'_, Shared> {
             State::Searching => return Some(Next::Search(None)),
             _ => return Some(self.wait()),
         }
-        let registry = self.core.registry();
+        let record = &self.it.record;
+        let registry = record.while_paying(Kinds::END, || self.core.registry());
         if self.is_needed(&registry) {
             self.stay(registry);
             return Some(Next::Search(None));

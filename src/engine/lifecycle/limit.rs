@@ -32,6 +32,10 @@ impl Core {
         if limit == std::mem::replace(&mut registry.limit, limit) {
             return;
         }
+        let deals = &self.host.headcount.deals;
+        // ORDERING: P3: odd before there are more permits and before the slots leave the ring, and even after they
+        // are back.
+        deals.fetch_add(1, Ordering::SeqCst);
         let mut owed = Owed::default();
         let (permits, given) = self.gate.set_bound(limit + self.queue_capacity);
         if permits > 0 {
@@ -40,9 +44,6 @@ impl Core {
         // All slots without a thread are dealt out anew: the highest are withheld, so that threads are
         // started on the lowest. A slot that a spawner has popped is withheld when the spawner gives it
         // back.
-        let deals = &self.host.headcount.deals;
-        // ORDERING: P3: odd before the slots leave the ring, and even after they are back.
-        deals.fetch_add(1, Ordering::SeqCst);
         let mut slots = std::mem::take(&mut registry.withheld);
         slots.extend(std::iter::from_fn(|| self.free.pop()));
         slots.sort_unstable();

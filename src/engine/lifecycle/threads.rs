@@ -160,11 +160,10 @@ impl Core {
     fn start_failed(self: &Arc<Self>, slot: usize) {
         let mut registry = self.registry();
         registry.starting -= 1;
-        // Relaxed: a figure.
-        self.host
-            .counts
-            .spawn_failures
-            .fetch_add(1, Ordering::Relaxed);
+        let counts = &self.host.counts;
+        // Relaxed: figures.
+        counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
+        (counts.refused_at).store(self.queue.pushed() + 1, Ordering::Relaxed);
         // SAFETY: this thread called `begin_start` for the slot, and the OS created no thread.
         unsafe { self.slots[slot].start_failed() };
         self.put_back(&mut registry, slot);

@@ -360,6 +360,11 @@ impl<T> Queue<T> {
         ((position & self.cells.index_mask()) / STEP) as usize
     }
 
+    /// Returns how many positions `head` has passed.
+    pub(crate) fn popped(&self) -> u64 {
+        self.number(self.load_head())
+    }
+
     /// Returns how many tasks have ever been pushed. Except in tests, positions begin at zero.
     pub(crate) fn pushed(&self) -> u64 {
         self.number(self.load_tail())
