@@ -15,7 +15,7 @@ pub(crate) struct Finding {
     /// How many there are; the slot, if it is about one.
     pub(super) count: u64,
     slot: Option<usize>,
-    /// The word of the slot, or the queue's `head`: so that two readings are known to be about the same event.
+    /// The generation of the slot, or the queue's `head`. Two readings with different ones are not about the same event.
     at: u64,
     /// What the worker of the slot pays.
     pays: Kinds,
