@@ -159,22 +159,21 @@ impl<H: Host> Worker<'_, H> {
         it.record.count_moved();
         self.ctx.pay();
         // `None`: the caller takes the task back, and may be stopped before it leaves the slot.
-        let mut backoff = Backoff::default();
-        loop {
+        let order = self.pay_until(&mut Owed::default(), |_| {
             // SAFETY: this thread is the slot's worker, and has no task in hand.
-            match unsafe { it.poll_order() } {
-                Some(Order::Run {
-                    task,
-                    permit,
-                    generation,
-                }) => {
-                    *place = Some(task);
-                    return Some((permit, mailbox_id(generation)));
-                }
-                Some(Order::Search(None)) => return None,
-                Some(_) => unreachable!("no thread has told this worker anything"),
-                None => backoff.wait(),
+            unsafe { it.poll_order() }
+        });
+        match order {
+            Order::Run {
+                task,
+                permit,
+                generation,
+            } => {
+                *place = Some(task);
+                Some((permit, mailbox_id(generation)))
             }
+            Order::Search(None) => None,
+            _ => unreachable!("no thread has told this worker anything"),
         }
     }
 

@@ -203,20 +203,25 @@ impl Slot {
     /// was there and moves; the worker is to look at the queue then. Returns `None` if the task was put
     /// back, or was taken back by its caller.
     pub fn empty_mailbox(&self, moves: bool) -> Option<usize> {
+        let (task, permit) = self.take_task()?;
+        if moves {
+            permit.leave_with_task();
+            self.search_after_task();
+            return Some(task);
+        }
+        // SAFETY: the worker has just taken this task.
+        unsafe { self.slot.put_back(task, permit) };
+        None
+    }
+
+    /// Takes the worker's task out of its mailbox. Returns `None` if its caller has taken it back. The worker is to
+    /// look at the queue then.
+    fn take_task(&self) -> Option<(usize, Permit)> {
         loop {
             // SAFETY: as in `publish_idle`.
             match unsafe { self.slot.poll_order() } {
                 None => thread::yield_now(),
-                Some(Order::Run { task, permit, .. }) if moves => {
-                    permit.leave_with_task();
-                    self.search_after_task();
-                    return Some(task);
-                }
-                Some(Order::Run { task, permit, .. }) => {
-                    // SAFETY: the worker has just taken this task.
-                    unsafe { self.slot.put_back(task, permit) };
-                    return None;
-                }
+                Some(Order::Run { task, permit, .. }) => return Some((task, permit)),
                 Some(order) => {
                     assert!(matches!(order, Order::Search(None)), "{order:?}");
                     return None;
@@ -225,24 +230,11 @@ impl Slot {
         }
     }
 
-    /// Takes the worker's task, and offers it again. Returns `false` if its caller has taken it back before that. The
-    /// worker is to look at the queue then.
-    pub fn offer_again(&self) -> bool {
-        loop {
-            // SAFETY: as in `publish_idle`.
-            match unsafe { self.slot.poll_order() } {
-                None => thread::yield_now(),
-                Some(Order::Run { task, permit, .. }) => {
-                    // SAFETY: the worker has just taken this task, so it is `Busy`.
-                    unsafe { self.slot.offer_again(task, permit, |_, _| ()) };
-                    return true;
-                }
-                Some(order) => {
-                    assert!(matches!(order, Order::Search(None)), "{order:?}");
-                    return false;
-                }
-            }
-        }
+    /// Takes the worker's task, which was handed over for good, and offers it again.
+    pub fn offer_again(&self) {
+        let (task, permit) = self.take_task().expect("nobody may take it back");
+        // SAFETY: the worker has just taken this task, so it is `Busy`.
+        unsafe { self.slot.offer_again(task, permit, |_, _| ()) };
     }
 
     /// Waits for an order, parked, as the worker does.

@@ -180,11 +180,6 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         }
     }
 
-    /// Returns `true` if the job may run if it is started now.
-    fn may_run(&self, env: &Env) -> bool {
-        self.options().may_run(env)
-    }
-
     /// Returns the task's place in its group, if it has one. It is used up once.
     fn pending(&self) -> Option<Pending> {
         // A `Pending` is the address of the group. The copy here is used up, and the one that is
@@ -240,8 +235,6 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         offered: J::OFFERED,
         // SAFETY: by the contract of `Table::look`.
         look: |bytes| unsafe { Self::load(bytes) }.look(),
-        // SAFETY: by the contract of `Table::may_run`.
-        may_run: |bytes, env| unsafe { Self::load(bytes) }.may_run(env),
         // SAFETY: by the contract of `Table::run`.
         run: |bytes, ctx, end| unsafe { Self::take(bytes) }.run(ctx, end),
         // SAFETY: by the contract of `Table::discard`.
@@ -332,9 +325,6 @@ pub(crate) struct Table {
     /// The bytes hold a live job of the table's type.
     look: unsafe fn(&Bytes) -> Look,
     /// # Safety
-    /// As for `look`.
-    may_run: unsafe fn(&Bytes, &Env) -> bool,
-    /// # Safety
     /// As for `look`. The call consumes the job, so the bytes must not be used again.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
     /// # Safety
@@ -404,8 +394,9 @@ impl Task {
 
     /// Returns `true` if the task may run if it is started now.
     pub(crate) fn may_run(&self, env: &Env) -> bool {
-        // SAFETY: a `Task` holds a live job until it is consumed.
-        unsafe { (self.table.may_run)(&self.bytes, env) }
+        let Look { times, members, .. } = self.look();
+        let is_late = times.is_some_and(|times| times.start(env).is_none());
+        !is_late && !members.is_some_and(|members| members.members().is_cancelled())
     }
 
     /// Returns `true` if the task's handle has cancelled it.

@@ -20,12 +20,6 @@ impl Options<'_> {
     pub(crate) fn is_empty(&self) -> bool {
         self.label.is_none() && self.times.is_none() && self.group.is_none()
     }
-
-    /// Returns `false` if the task must not run any more: it is too late for it, or its group is cancelled.
-    pub(crate) fn may_run(&self, env: &Env) -> bool {
-        let is_late = self.times.is_some_and(|times| times.start(env).is_none());
-        !is_late && !self.group.is_some_and(Members::is_cancelled)
-    }
 }
 
 /// The form in which a task stores its options: none, one of them, or a pair of such forms.

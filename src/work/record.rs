@@ -151,9 +151,9 @@ impl Record {
 
     /// Notes what the worker pays by `pay`, which may take long.
     pub(crate) fn while_paying<R>(&self, kinds: Kinds, pay: impl FnOnce() -> R) -> R {
-        self.set_pays(kinds);
+        let before = self.replace_pays(kinds);
         let result = pay();
-        self.set_pays(Kinds::NONE);
+        self.set_pays(before);
         result
     }
 

@@ -12,8 +12,9 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Finding {
     what: What,
-    /// How many there are; the slot, if it is about one.
+    /// How many there are.
     pub(super) count: u64,
+    /// The slot that it is about, if it is about one.
     slot: Option<usize>,
     /// The generation of the slot, or the queue's `head`. Two readings with different ones are not about the same event.
     at: u64,

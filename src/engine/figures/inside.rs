@@ -4,11 +4,9 @@ use super::findings::{self, Finding};
 use crate::engine::shared::{Core, Registry};
 use crate::parts::gate::Flags;
 use crate::parts::queue::CellState;
-use crate::parts::slot::{Slot, State, Word};
+use crate::parts::slot::{State, Word};
 use crate::sync::{thread, try_lock, Ordering};
-use crate::work::job::Task;
 use crate::work::owed::Kinds;
-use crate::work::record::Record;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -128,9 +126,8 @@ impl Core {
     /// Returns the state of the core. Its fields are read one after the other.
     pub(crate) fn reading(&self) -> Reading {
         let [awake, notified] = self.in_flight.figures();
-        let all = || self.used_slots().iter().map(|slot| slot.load());
-        let rests = |word: Word| word.is_idle() && !word.is_benched();
-        let inner = |(index, slot): (usize, &Slot<Task, Record>)| {
+        let (mut tasks, mut idle_listed, mut slots) = (0, 0, BTreeMap::new());
+        for (index, slot) in self.used_slots().iter().enumerate() {
             let (word, record) = (slot.load(), &slot.record);
             let it = Inner {
                 word,
@@ -139,30 +136,29 @@ impl Core {
                 sleeps: record.sleeps(),
                 pays: record.pays(),
             };
+            let rests = word.is_idle() && !word.is_benched();
+            idle_listed += u64::from(rests);
+            tasks += u64::from(record.tally(|| slot.load().generation()).is_running());
             let is_unusual = it.awake || it.pays != Kinds::NONE;
-            let shows = is_unusual || word.state() != State::Free && !rests(word);
-            shows.then_some((index, it))
-        };
-        let runs = |slot: &&Slot<Task, Record>| {
-            (slot.record.tally(|| slot.load().generation())).is_running()
-        };
+            if is_unusual || word.state() != State::Free && !rests {
+                slots.insert(index, it);
+            }
+        }
         let (head, oldest_cell) = self.queue.oldest();
         Reading {
             permits: self.gate.bound(),
             permits_in_use: self.gate.taken(),
             gate: self.gate.flags(),
-            tasks: self.used_slots().iter().filter(runs).count() as u64,
+            tasks,
             cells_in_use: self.queue.len(),
             oldest_cell,
             head,
             awake,
             notified,
             ready_entries: self.ready.held().1,
-            idle_listed: all().filter(|word| rests(*word)).count() as u64,
+            idle_listed,
             free_entries: self.free.held().1,
-            slots: (self.used_slots().iter().enumerate())
-                .filter_map(inner)
-                .collect(),
+            slots,
             // Relaxed: a figure.
             refused_at: self.host.counts.refused_at.load(Ordering::Relaxed),
             popped: self.queue.popped(),
