@@ -369,12 +369,12 @@ impl Pool {
     /// From then on no thread is started beyond `n`, and a submission is refused as
     /// [`Saturated`](crate::Refusal::Saturated) if `n` workers are busy and the queue is full.
     ///
-    /// If the limit is lowered, surplus workers end. Idle workers end at once. A busy worker ends
-    /// after its task, or after one more task that was already assigned to it. A limit below
-    /// [`min_workers`](Pool::min_workers) ends some of them, too. If the limit is raised, workers
-    /// are started for queued tasks, waiting submissions and new tasks. The `min_workers` are not
-    /// started in advance again. The [slots](crate::task::slot) of workers stay below
-    /// `max_workers`, not below `n`.
+    /// If the limit is lowered, surplus workers end. Idle workers end at once. A busy worker ends after its task, or
+    /// after one more task that was already assigned to it. A limit below [`min_workers`](Pool::min_workers) ends some
+    /// of them, too. If the limit is raised, workers are started for queued tasks, waiting submissions and new tasks.
+    /// The `min_workers` are not started in advance again. The [slots](crate::task::slot) of workers stay below
+    /// `max_workers`, not below `n`. The call also has the pool look for all that waits, even if `n` is the limit
+    /// already: [first aid](crate::docs::outcomes) for a pool that hangs.
     ///
     /// # Errors
     /// Returns [`LimitError`] if `n` is 0 or more than `max_workers`, and keeps the old limit.

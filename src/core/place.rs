@@ -16,7 +16,7 @@ use crate::parts::in_flight::Seen;
 use crate::parts::slot::Claim;
 use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::job::Task;
-use crate::work::owed::{Debts, Owed};
+use crate::work::owed::{Debts, Kinds, Owed};
 
 /// How often a submission that must not be queued looks for an idle worker, while workers are in
 /// motion.
@@ -424,6 +424,33 @@ impl<H: Host> Core<H> {
                 return true;
             }
             self.in_flight.forgo(notice);
+        }
+    }
+
+    /// Makes workers look at the queue, whatever the counts and the ready ring say: a thread may be stopped between
+    /// two steps, or a fault may have left them wrong. So this asks the words of the slots. It notifies an idle worker
+    /// for each queued task. If no worker is idle, and none looks, it starts one.
+    #[cold]
+    pub(crate) fn look_anyway(self: &Arc<Self>, owed: &mut Owed) {
+        let mut freed = Freed::default();
+        self.queue.pass_dead(&mut freed);
+        owed.give_freed(&self.gate, &mut freed);
+        let mut looks = 0;
+        for slot in &self.slots {
+            if looks >= self.queue.len() {
+                return;
+            }
+            if let Some(claim) = slot.claim_idle() {
+                // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
+                unsafe { slot.notify(claim, self.in_flight.notify()) };
+                looks += 1;
+            } else {
+                looks += u64::from(slot.load().looks() && slot.record.pays() == Kinds::NONE);
+            }
+        }
+        if looks == 0 && H::start_searching(self, owed).is_err() {
+            // Other threads may have relied on this start (A4).
+            owed.look();
         }
     }
 

@@ -27,6 +27,7 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+mod first_aid;
 mod held_locks;
 mod mailbox;
 

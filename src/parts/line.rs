@@ -21,7 +21,7 @@
 use super::backoff::IN_MODELS;
 use super::gate::{Gate, Permit};
 use crate::parts::completion::WakeUp;
-use crate::sync::{lock, lock_by, AtomicU64, Guard, IsHeld, Mutex, Ordering, Patience};
+use crate::sync::{lock, lock_by, try_lock, AtomicU64, Guard, IsHeld, Mutex, Ordering, Patience};
 use crossbeam_utils::CachePadded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -228,6 +228,11 @@ impl<T: Waits, A> Lines<T, A> {
     pub(crate) fn waiting(&self) -> u64 {
         // Relaxed: a figure.
         self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Returns `true` if another thread has the lock, for a person who looks at a pool that hangs.
+    pub(crate) fn are_locked(&self) -> bool {
+        try_lock(&self.lists).is_none()
     }
 
     fn lock(&self) -> Guard<'_, Lists<T, A>> {

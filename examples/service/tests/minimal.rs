@@ -181,13 +181,10 @@ fn a_task_that_hangs_does_not_hold_up_the_end() {
     drop(open);
 }
 
-/// Tests a real process with a real SIGTERM, and a client that sends one byte of its body.
-///
-/// `cargo test -p service` builds the example. `--test minimal` does not: it tests the example of
-/// an earlier build.
+/// Starts the example as a process. `cargo test -p service` builds it. `--test minimal` does not: it tests the
+/// example of an earlier build.
 #[cfg(unix)]
-#[test]
-fn sigterm_ends_the_process_although_a_client_sends_one_byte() {
+fn start() -> Process {
     let tests = std::env::current_exe().expect("a path");
     let built = tests.ancestors().nth(2).expect("two folders up");
     let program = built.join("examples/minimal");
@@ -195,7 +192,34 @@ fn sigterm_ends_the_process_although_a_client_sends_one_byte() {
         program.exists(),
         "build it first: cargo build -p service --example minimal"
     );
-    let service = Process::start(&program, "127.0.0.1:0").expect("it starts");
+    Process::start(&program, "127.0.0.1:0").expect("it starts")
+}
+
+/// Each signal prints the pool. The process goes on, and ends at a SIGTERM.
+#[cfg(unix)]
+#[test]
+fn signals_print_the_pool() {
+    let mut service = start();
+    let mut client = Client::connect(service.address);
+    for (signal, dumps) in [("-USR1", 2), ("-USR2", 1)] {
+        service.send(signal);
+        for _ in 0..dumps {
+            let dump = service.read_log();
+            assert!(dump.contains("findings: []"), "{dump}");
+        }
+        client.send_post("/checksum", 2, &[1, 2]).expect("sent");
+        assert_eq!(client.read().expect("an answer").body, "3\n");
+    }
+    service.terminate();
+    let (status, log) = service.wait();
+    assert!(status.success(), "{status}: {log}");
+}
+
+/// Tests a real process with a real SIGTERM, and a client that sends one byte of its body.
+#[cfg(unix)]
+#[test]
+fn sigterm_ends_the_process_although_a_client_sends_one_byte() {
+    let service = start();
     let mut client = Client::connect(service.address);
     client.send_post("/checksum", 2, &[1, 2]).expect("sent");
     assert_eq!(client.read().expect("an answer").body, "3\n");

@@ -16,7 +16,7 @@ pub(crate) struct Finding {
     pub(super) count: u64,
     /// The slot that it is about, if it is about one.
     slot: Option<usize>,
-    /// The generation of the slot, or the queue's `head`. Two readings with different ones are not about the same event.
+    /// How many tasks the slot has got, or the queue's `head`. Two readings with different ones are not about the same event.
     at: u64,
     /// What the worker of the slot pays.
     pays: Kinds,
@@ -30,7 +30,9 @@ pub(crate) enum What {
     StartHook,
     StopHook,
     RegistryLocked,
+    LinesLocked,
     ThreadsStarting,
+    WorkersBeyondLimit,
     SlotHeld,
     OrderNotTaken,
     OldestCellHeld,
@@ -78,7 +80,7 @@ pub(super) fn of(it: &Reading) -> Vec<Finding> {
             what: of_slot(its)?,
             count: 1,
             slot: Some(*slot),
-            at: its.word.generation(),
+            at: its.word.generation().wrapping_add(its.taken),
             pays: its.pays,
         })
     });
@@ -128,14 +130,9 @@ fn of_pool(it: &Reading) -> Vec<(What, u64)> {
     use What::{
         AwakeUnitsInHand, AwakeUnitsMissing, DeadCellsNotPassed, FreePermitsBesideLine,
         NoticesInHand, NoticesMissing, OldestCellHeld, OldestCellNotFilled, PermitsInHand,
-        QueueNotLookedAt, ReadyEntriesInHand, TasksWithoutPermit, ThreadsRefused,
+        ReadyEntriesInHand, TasksWithoutPermit,
     };
-    let in_state = |state| {
-        it.slots
-            .values()
-            .filter(move |its| its.word.state() == state)
-    };
-    let told = in_state(State::Notified).count() as u64;
+    let told = in_state(it, State::Notified).count() as u64;
     let owners = it.slots.values().filter(|its| its.awake).count() as u64;
     let placed = it.tasks + it.cells_in_use;
     let oldest = |state| {
@@ -165,28 +162,34 @@ fn of_pool(it: &Reading) -> Vec<(What, u64)> {
             if it.gate.is_waited_for() { free } else { 0 },
         ),
     ];
-    // A worker that searches without being counted looks before it rests, unless it does something else first.
-    let is_free = |its: &&Inner| its.pays == Kinds::NONE && !its.sleeps && !its.is_new;
-    let searching = in_state(State::Searching).filter(is_free).count();
-    let looks = it.awake + it.notified + searching as u64;
-    let benched = it
-        .slots
-        .values()
-        .filter(|its| its.word.is_benched())
-        .count() as u64;
-    let idle = it.idle_listed + benched;
-    if looks == 0 && idle + it.free_entries > 0 {
-        // If a thread was refused since the oldest task came, that task waits for a busy worker (F2).
-        let refused = idle == 0 && it.refused_at > it.popped;
-        let why = if refused {
-            ThreadsRefused
-        } else {
-            QueueNotLookedAt
-        };
+    if let Some(why) = why_queued(it) {
         all.push((why, oldest(CellState::Full)));
     }
+    all.push((What::LinesLocked, u64::from(it.are_lines_locked)));
     all.extend(of_registry(it));
     all
+}
+
+fn in_state(it: &Reading, state: State) -> impl Iterator<Item = &Inner> {
+    (it.slots.values()).filter(move |its| its.word.state() == state)
+}
+
+/// Returns why the queue's tasks wait, if a worker or a free slot is there for them, and nobody looks.
+fn why_queued(it: &Reading) -> Option<What> {
+    // A worker that searches without being counted looks before it rests, unless it does something else first.
+    let is_free = |its: &&Inner| its.pays == Kinds::NONE && !its.sleeps && !its.is_new;
+    let searching = in_state(it, State::Searching).filter(is_free).count();
+    let looks = it.awake + it.notified + searching as u64;
+    let benched = it.slots.values().filter(|its| its.word.is_benched());
+    let idle = it.idle_listed + benched.count() as u64;
+    if looks > 0 || idle + it.free_entries == 0 {
+        return None;
+    }
+    // If a thread was refused since the oldest task came, that task waits for a busy worker (F2).
+    match idle == 0 && it.refused_at > it.popped {
+        true => Some(What::ThreadsRefused),
+        false => Some(What::QueueNotLookedAt),
+    }
 }
 
 /// Returns what the registry's figures say.
@@ -195,9 +198,11 @@ fn of_registry(it: &Reading) -> Vec<(What, u64)> {
         return vec![(What::RegistryLocked, 1)];
     };
     let live = registry.live as u64;
+    let beyond = (registry.live + registry.starting).saturating_sub(registry.limit);
     let is_over = it.gate.is_closed() && it.permits_in_use == 0;
     vec![
         (What::ThreadsStarting, registry.starting as u64),
+        (What::WorkersBeyondLimit, beyond as u64),
         (What::StopHook, registry.stopping.len() as u64),
         (
             What::AsleepBesideWorkers,

@@ -35,6 +35,7 @@ fn at_rest() -> Reading {
 fn slot(state: State, awake: bool, pays: Kinds) -> Inner {
     Inner {
         word: Word::in_state(state),
+        taken: 0,
         awake,
         is_new: false,
         sleeps: false,
@@ -140,6 +141,10 @@ fn a_worker_that_waits_is_found() {
     };
     assert_eq!(says(new), "[StartHook(slot 1)]");
     assert_eq!(says(|it| it.registry = None), "[RegistryLocked(1)]");
+    let lines = says(|it| it.are_lines_locked = true);
+    assert_eq!(lines, "[LinesLocked(1)]");
+    let lowered = |it: &mut Reading| it.registry.as_mut().expect("figures").limit = 1;
+    assert_eq!(says(lowered), "[WorkersBeyondLimit(1)]");
 }
 
 /// CONTRIBUTING.md has a row for each finding.
@@ -154,6 +159,8 @@ fn each_finding_is_described() {
         What::StartHook,
         What::StopHook,
         What::RegistryLocked,
+        What::LinesLocked,
+        What::WorkersBeyondLimit,
         What::ThreadsStarting,
         What::SlotHeld,
         What::OrderNotTaken,

@@ -44,6 +44,8 @@ pub(crate) struct Reading {
     pub(crate) refused_at: u64,
     /// How many positions of the queue `head` has passed.
     pub(crate) popped: u64,
+    /// `true` if a thread has the lock of the lines.
+    pub(crate) are_lines_locked: bool,
     /// `None`: another thread has its lock.
     pub(crate) registry: Option<Registered>,
 }
@@ -52,6 +54,8 @@ pub(crate) struct Reading {
 #[derive(Clone, Copy)]
 pub(crate) struct Inner {
     pub(crate) word: Word,
+    /// The tasks that the worker has taken from the queue.
+    pub(crate) taken: u64,
     /// `true` if the worker has a unit of the count `awake`.
     pub(crate) awake: bool,
     /// `true` if the worker has not obeyed its first order, in a pool with a start hook.
@@ -129,8 +133,10 @@ impl Core {
         let (mut tasks, mut idle_listed, mut slots) = (0, 0, BTreeMap::new());
         for (index, slot) in self.used_slots().iter().enumerate() {
             let (word, record) = (slot.load(), &slot.record);
+            let tally = record.tally(|| slot.load().generation());
             let it = Inner {
                 word,
+                taken: tally.taken,
                 awake: record.awake.is_counted(),
                 is_new: record.is_new(),
                 sleeps: record.sleeps(),
@@ -138,7 +144,7 @@ impl Core {
             };
             let rests = word.is_idle() && !word.is_benched();
             idle_listed += u64::from(rests);
-            tasks += u64::from(record.tally(|| slot.load().generation()).is_running());
+            tasks += u64::from(tally.is_running());
             let is_unusual = it.awake || it.pays != Kinds::NONE;
             if is_unusual || word.state() != State::Free && !rests {
                 slots.insert(index, it);
@@ -162,6 +168,7 @@ impl Core {
             // Relaxed: a figure.
             refused_at: self.host.counts.refused_at.load(Ordering::Relaxed),
             popped: self.queue.popped(),
+            are_lines_locked: self.host.line.are_locked(),
             registry: try_lock(&self.host.registry).map(|registry| Registered::of(&registry)),
         }
     }

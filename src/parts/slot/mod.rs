@@ -219,6 +219,12 @@ impl<T, R> Slot<T, R> {
         word.is_idle().then(|| Claim::of(word))
     }
 
+    /// Claims the worker if it is idle, in the ready ring or on the bench. Leaves its entry there.
+    #[must_use]
+    pub(crate) fn claim_idle(&self) -> Option<Claim> {
+        self.leave_idle(State::Held, Word::is_idle)
+    }
+
     /// Claims the worker if it is idle and on the bench.
     #[must_use]
     pub(crate) fn claim_benched(&self) -> Option<Claim> {

@@ -1,9 +1,10 @@
 //! The least that a service needs: one function between async code and the pool, which is in
-//! `offload.rs`, and an end within a stated time.
+//! `offload.rs`, an end within a stated time, and two signals for the night on which it hangs.
 //!
 //! ```text
 //! cargo run -p service --example minimal
 //! curl -i --data-binary @Cargo.toml localhost:8080/checksum
+//! kill -USR1 PID
 //! ```
 
 pub(crate) mod offload;
@@ -14,9 +15,10 @@ use axum::{body::Bytes, extract::State, routing::post, Router};
 use lazypool::{Pool, Shutdown, ShutdownReport};
 use offload::{offload, Failed};
 use std::future::{Future, IntoFuture};
-use std::{io, sync::Arc, time::Duration};
+use std::{io, sync::Arc, thread, time::Duration};
 use tokio::task::{spawn_blocking, JoinError};
-use tokio::{net::TcpListener, signal, sync::oneshot, time::timeout};
+use tokio::time::{sleep, timeout};
+use tokio::{net::TcpListener, signal, sync::oneshot};
 
 /// After SIGTERM, clients may take this long to complete their requests and to read the answers.
 /// Longer than the deadline of any route, so that only slow clients are left then.
@@ -92,6 +94,42 @@ pub(crate) fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
+/// At SIGUSR1, prints the pool twice, a second apart. At SIGUSR2, has it look for everything that waits, and prints
+/// it then: first aid. Its own thread does this, because those of the runtime may all wait for the pool.
+#[cfg(unix)]
+fn obey_signals(pool: &Arc<Pool>) -> io::Result<()> {
+    use signal::unix::{signal, SignalKind};
+    let pool = Arc::downgrade(pool);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (mut print, mut help) = {
+        let _entered = runtime.enter();
+        (
+            signal(SignalKind::user_defined1())?,
+            signal(SignalKind::user_defined2())?,
+        )
+    };
+    let obey = async move {
+        loop {
+            let helps = tokio::select! {
+                _ = print.recv() => false,
+                _ = help.recv() => true,
+            };
+            let Some(pool) = pool.upgrade() else { return };
+            if helps {
+                drop(pool.set_limit(pool.limit()));
+            } else {
+                eprintln!("{pool:?}");
+            }
+            sleep(Duration::from_secs(1)).await;
+            eprintln!("{pool:?}");
+        }
+    };
+    thread::Builder::new().spawn(move || runtime.block_on(obey))?;
+    Ok(())
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stop = asked_to_stop()?;
@@ -99,6 +137,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The drop of the last `Arc<Pool>` must not block a thread of the runtime.
     let pool = pool.shutdown_on_drop(Shutdown::Cancel, Duration::ZERO);
     let pool = Arc::new(pool.build()?);
+    #[cfg(unix)]
+    obey_signals(&pool)?;
     let address = std::env::args().nth(1);
     let address = address.unwrap_or_else(|| String::from("127.0.0.1:8080"));
     let listener = TcpListener::bind(address).await?;

@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Far more time than a healthy service takes to answer. After that, a request counts as lost.
@@ -97,6 +97,7 @@ impl Client {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    log: BufReader<ChildStderr>,
     pub address: SocketAddr,
 }
 
@@ -113,7 +114,12 @@ impl Process {
         match line.trim().strip_prefix("listening on http://") {
             Some(address) => {
                 let address = address.parse().expect("an address");
-                Ok(Self { child, address })
+                let log = BufReader::new(child.stderr.take().expect("it is piped"));
+                Ok(Self {
+                    child,
+                    log,
+                    address,
+                })
             }
             None => {
                 let output = child.wait_with_output().expect("it has ended");
@@ -124,12 +130,24 @@ impl Process {
     }
 
     pub fn terminate(&self) {
+        self.send("-TERM");
+    }
+
+    /// Sends a signal to the process.
+    pub fn send(&self, signal: &str) {
         let id = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-TERM", &id]).status();
+        let sent = Command::new("kill").args([signal, &id]).status();
         assert!(sent.expect("a program").success());
     }
 
-    /// Waits until the process has ended. Returns its status and its log.
+    /// Waits for the next line of the log, and returns it.
+    pub fn read_log(&mut self) -> String {
+        let mut line = String::new();
+        self.log.read_line(&mut line).expect("text");
+        line
+    }
+
+    /// Waits until the process has ended. Returns its status and the rest of its log.
     pub fn wait(mut self) -> (ExitStatus, String) {
         let start = Instant::now();
         let status = loop {
@@ -140,8 +158,7 @@ impl Process {
             std::thread::sleep(Duration::from_millis(2));
         };
         let mut log = String::new();
-        let stderr = self.child.stderr.as_mut().expect("it is piped");
-        stderr.read_to_string(&mut log).expect("text");
+        self.log.read_to_string(&mut log).expect("text");
         (status, log)
     }
 }

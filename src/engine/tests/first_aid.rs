@@ -1,0 +1,131 @@
+//! Tests of `set_limit` as first aid: something is wrong in the pool, as a stopped thread or a fault of this crate
+//! would leave it, and a task waits. The same limit again has it run.
+
+use super::*;
+use crate::parts::gate::Freed;
+use crate::parts::in_flight::Awake;
+use crate::parts::queue::CellState;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Returns a pool whose only worker sleeps.
+fn sleeping(max_workers: usize) -> Arc<Core> {
+    let builder = Builder::new().max_workers(max_workers).queue_capacity(100);
+    let core = pool(builder.idle_timeout(Duration::MAX));
+    assert!(serves(&core, || ()));
+    let sleeps = || {
+        let it = &core.slots[0];
+        it.load().is_parked() && it.record.sleeps() && core.findings().0.is_empty()
+    };
+    until(sleeps);
+    core
+}
+
+/// Pushes a task that no thread looks for. Sets the limit that the pool has. The task runs.
+fn helps(core: &Arc<Core>) {
+    let (tell, told) = mpsc::channel();
+    push_only(core, move || tell.send(()).expect("a test"));
+    core.set_limit(core.limit());
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
+}
+
+#[test]
+fn the_same_limit_helps_if_a_notice_is_lost() {
+    let core = sleeping(2);
+    let notice = core.in_flight.notify();
+    helps(&core);
+    core.in_flight.forgo(notice);
+    end(&core);
+}
+
+#[test]
+fn the_same_limit_helps_if_a_unit_of_awake_is_lost() {
+    let core = sleeping(2);
+    thread::scope(|s| {
+        // Another thread, because the unit says that others rely on its thread.
+        let lost = s.spawn(|| {
+            let unit = Awake::default();
+            unit.enter(&core.in_flight);
+            unit
+        });
+        let unit = lost.join().expect("a unit");
+        helps(&core);
+        unit.leave(&core.in_flight)
+            .expect("it was counted")
+            .fulfill();
+    });
+    end(&core);
+}
+
+#[test]
+fn the_same_limit_helps_if_an_entry_of_the_ready_ring_is_lost() {
+    let core = sleeping(1);
+    let slot = core.ready.pop().expect("the worker is idle");
+    helps(&core);
+    core.ready.push(slot);
+    end(&core);
+}
+
+#[test]
+fn the_same_limit_starts_a_thread_if_a_notice_is_lost() {
+    let core = sleeping(2);
+    let (open, gate) = mpsc::channel::<()>();
+    assert!(serves(&core, move || gate.recv().unwrap_or_default()));
+    until(|| core.slots[0].load().state() == State::Busy);
+    let notice = core.in_flight.notify();
+    helps(&core);
+    core.in_flight.forgo(notice);
+    drop(open);
+    end(&core);
+}
+
+#[test]
+fn the_same_limit_wakes_a_worker_that_has_an_order() {
+    let core = sleeping(1);
+    let (slot, _) = core.claim_idle().expect("the worker is idle");
+    // SAFETY: this thread holds the slot. The claim says that the worker is awake, so it is not woken.
+    unsafe { core.slots[slot].send_searching(Claim::AWAKE) };
+    helps(&core);
+    end(&core);
+}
+
+#[test]
+fn the_same_limit_passes_dead_cells() {
+    const ALL: usize = 90;
+    let core = sleeping(1);
+    let (open, gate) = mpsc::channel::<()>();
+    assert!(serves(&core, move || gate.recv().unwrap_or_default()));
+    until(|| core.slots[0].load().state() == State::Busy);
+    let positions = (0..ALL).map(|_| {
+        let (mut task, permit) = accepted(&core, || ());
+        core.queue.push(&mut task, permit)
+    });
+    let positions: Vec<_> = positions.collect();
+    let mut freed = Freed::default();
+    for position in positions.into_iter().rev() {
+        assert!(core.queue.take_if(position, &mut freed, |_| true).is_some());
+    }
+    assert!(freed.more, "more than one step passes");
+    let _ = core.gate.give_all(&mut freed);
+    freed.more = false;
+    assert_eq!(core.reading().oldest_cell, CellState::Dead);
+    core.set_limit(1);
+    let reading = core.reading();
+    assert_eq!((reading.cells_in_use, reading.permits_in_use), (0, 1));
+    drop(open);
+    end(&core);
+}
+
+#[test]
+fn the_same_limit_passes_free_permits_to_the_line() {
+    let pool = Builder::new().max_workers(1).build().expect("a pool");
+    let (permit, _) = pool.core().gate.take().expect("a permit");
+    let (tell, told) = mpsc::channel();
+    let run = move || tell.send(()).expect("a test");
+    let mut in_line = pin!(pool.awaitable().serve_async(run));
+    let noop = &mut Context::from_waker(Waker::noop());
+    assert!(in_line.as_mut().poll(noop).is_pending());
+    assert!(pool.core().gate.give(permit).is_waited_for());
+    pool.set_limit(1).expect("a limit");
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
+}
