@@ -41,6 +41,10 @@ def entries(ring):
     return inner(ring["tail"]) - inner(ring["head"])
 
 
+def is_locked(mutex):
+    return "locked" if inner(mutex["inner"]) else "free"
+
+
 def show(core):
     """Prints the words of one core."""
     states, cell_states = names("parts::slot::word::State"), names("parts::queue::cell::CellState")
@@ -63,11 +67,13 @@ def show(core):
     host = core["host"]
     print(f"threads refused {inner(host['counts']['spawn_failures'])}")
     lock = host["registry"]
-    is_locked = "locked" if inner(lock["inner"]) else "free"
     registry = lock["data"]["value"]
     figures = [f"{name} {int(registry[name])}" for name in ["live", "starting", "retiring", "limit"]]
     lists = [f"{name} {int(registry[name]['len'])}" for name in ["stopping", "withheld", "bench"]]
-    print(f"registry ({is_locked}): " + ", ".join(figures + lists))
+    print(f"registry ({is_locked(lock)}): " + ", ".join(figures + lists))
+
+    lines = host["line"]
+    print(f"lines ({is_locked(lines['lists'])}): waiting {inner(lines['waiting']['value'])}")
 
     tasks = idle_listed = 0
     for index, slot in enumerate(elements(core["slots"])):

@@ -93,7 +93,7 @@
 // | `work` | tasks with their types erased, their context, hooks and observers |
 // | `core` | what `serve` and `do_with_deadline` need; **the protocol page** |
 // | `engine` | the rooms around the core: waiting, handles, groups, starts and ends, figures |
-// | `pool`, `builder`, `group`, `handle`, `scope`, `settings`, `submitter`, `task`, `testing` | the other public items |
+// | `pool`, `first_aid`, `builder`, `group`, `handle`, `scope`, `settings`, `submitter`, `task`, `testing` | the other public items |
 // | `metrics` | the metrics of a pool, for the recorder of the `metrics` facade |
 // | `docs` | guides: text only |
 // | `model` | the parts that the models in `loom-tests` and the scenarios in `shuttle-tests` use |
@@ -108,6 +108,7 @@ pub mod docs;
 mod duration;
 mod engine;
 mod error;
+mod first_aid;
 mod group;
 mod handle;
 #[cfg(any(lazypool_loom, lazypool_shuttle))]

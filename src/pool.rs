@@ -11,7 +11,6 @@ use crate::handle::Awaitable;
 use crate::scope::Scope;
 use crate::stats::{Shutdown, ShutdownReport, Stats, WorkerSnapshot};
 use crate::sync::{Arc, Ordering};
-use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
@@ -77,19 +76,6 @@ pub struct Pool {
 // No panic leaves the pool in a broken state: those of user code are caught before its own steps.
 impl UnwindSafe for Pool {}
 impl RefUnwindSafe for Pool {}
-
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool")
-            .field("max_workers", &self.max_workers())
-            .field("min_workers", &self.min_workers())
-            .field("queue_capacity", &self.queue_capacity())
-            .field("closed", &self.is_closed())
-            .field("stats", &self.stats())
-            .field("inside", &self.core.inside())
-            .finish()
-    }
-}
 
 impl Pool {
     /// Builds a pool of at most `max_workers` threads.
@@ -373,8 +359,7 @@ impl Pool {
     /// after one more task that was already assigned to it. A limit below [`min_workers`](Pool::min_workers) ends some
     /// of them, too. If the limit is raised, workers are started for queued tasks, waiting submissions and new tasks.
     /// The `min_workers` are not started in advance again. The [slots](crate::task::slot) of workers stay below
-    /// `max_workers`, not below `n`. The call also has the pool look for all that waits, even if `n` is the limit
-    /// already: [first aid](crate::docs::outcomes) for a pool that hangs.
+    /// `max_workers`, not below `n`.
     ///
     /// # Errors
     /// Returns [`LimitError`] if `n` is 0 or more than `max_workers`, and keeps the old limit.

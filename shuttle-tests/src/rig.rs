@@ -283,6 +283,9 @@ impl Rig {
     pub fn move_limit(&self, dice: &mut Dice) {
         for _ in 0..dice.between(1, 4) {
             self.set_limit(dice.between(1, self.pool.max_workers() as u64));
+            if dice.below(4) == 0 {
+                self.pool.nudge();
+            }
             dice.pause(40);
         }
     }

@@ -16,10 +16,9 @@ use crate::parts::in_flight::Seen;
 use crate::parts::slot::Claim;
 use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::job::Task;
-use crate::work::owed::{Debts, Kinds, Owed};
+use crate::work::owed::{Debts, Owed};
 
-/// How often a submission that must not be queued looks for an idle worker, while workers are in
-/// motion.
+/// How often a submission that must not be queued looks for an idle worker again, because workers may be in motion.
 const LOOKS: u32 = if IN_MODELS { 1 } else { 16 };
 
 /// An accepted task that is to be placed.
@@ -188,22 +187,22 @@ impl<H: Host> Core<H> {
             let may_queue = !nested && !accepted.flags.is_asleep();
             // Way 4.
             let spreads = may_queue && self.has_queue();
-            if spreads && (self.has_idle_candidate() || self.in_flight.load().is_any_awake()) {
+            if spreads && (self.has_idle_candidate() || self.relied_on().is_any_awake()) {
                 return Ok(self.enqueue(accepted, task, Seen::is_any_awake, owed));
             }
             // Way 5.
-            let searching = self.in_flight.load().is_any_searching();
+            let searching = self.relied_on().is_any_searching();
             if let Some((slot, claim)) = self.claim_idle() {
                 // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
                 return Ok(unsafe { self.hand_over(slot, claim, task, accepted.permit) });
             }
             // Way 6.
             let has_idle = self.has_idle_candidate();
-            let searching = searching || self.in_flight.load().is_any_searching();
+            let searching = searching || self.relied_on().is_any_searching();
             if may_queue && (has_idle || searching && self.has_queue()) {
                 return Ok(self.enqueue(accepted, task, Seen::is_any_searching, owed));
             }
-            if nested && (has_idle || searching) && looks > 0 {
+            if nested && looks > 0 {
                 looks -= 1;
                 backoff.wait();
                 continue;
@@ -368,7 +367,7 @@ impl<H: Host> Core<H> {
             // The counts are read before the queue. In the other order, a counted worker could take
             // the last task and leave the count between the two readings. A thread would then be
             // started for nothing.
-            let searching = self.in_flight.load().is_any_searching();
+            let searching = self.relied_on().is_any_searching();
             if searching || self.queue.is_empty() {
                 return Ok(());
             }
@@ -406,7 +405,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn notify_idle(&self, enough: impl Fn(Seen) -> bool, patience: Patience) -> bool {
         let even_reserve = patience == Patience::Waits;
         loop {
-            if self.queue.is_empty() || enough(self.in_flight.load()) {
+            if self.queue.is_empty() || enough(self.relied_on()) {
                 return true;
             }
             if self.ready.is_empty() && !(even_reserve && H::has_reserve(self)) {
@@ -427,30 +426,36 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Makes workers look at the queue, whatever the counts and the ready ring say: a thread may be stopped between
-    /// two steps, or a fault may have left them wrong. So this asks the words of the slots. It notifies an idle worker
-    /// for each queued task. If no worker is idle, and none looks, it starts one.
+    /// Makes workers look at the queue, whatever the counts and the rings say, and whoever looks already: that thread
+    /// may be stopped. Notifies an idle worker for each queued task. If too few are idle, starts one, if a slot is
+    /// free.
     #[cold]
     pub(crate) fn look_anyway(self: &Arc<Self>, owed: &mut Owed) {
         let mut freed = Freed::default();
         self.queue.pass_dead(&mut freed);
         owed.give_freed(&self.gate, &mut freed);
-        let mut looks = 0;
+        let mut told = 0;
         for slot in &self.slots {
-            if looks >= self.queue.len() {
+            if told >= self.queue.len() {
                 return;
             }
             if let Some(claim) = slot.claim_idle() {
                 // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
                 unsafe { slot.notify(claim, self.in_flight.notify()) };
-                looks += 1;
-            } else {
-                looks += u64::from(slot.load().looks() && slot.record.pays() == Kinds::NONE);
+                told += 1;
             }
         }
-        if looks == 0 && H::start_searching(self, owed).is_err() {
+        if H::start_searching(self, owed).is_err() {
             // Other threads may have relied on this start (A4).
             owed.look();
+        }
+    }
+
+    /// Returns the counts, as far as this thread may rely on them.
+    fn relied_on(&self) -> Seen {
+        match self.env.trusts_counts() {
+            true => self.in_flight.load(),
+            false => Seen::NOBODY,
         }
     }
 

@@ -126,6 +126,9 @@ pub(crate) struct InFlight(CachePadded<AtomicU64>);
 pub(crate) struct Seen(u64);
 
 impl Seen {
+    /// No worker looks, and none is about to.
+    pub(crate) const NOBODY: Self = Self(0);
+
     #[inline]
     pub(crate) fn is_any_awake(self) -> bool {
         self.0 & FIELD != 0

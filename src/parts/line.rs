@@ -230,9 +230,24 @@ impl<T: Waits, A> Lines<T, A> {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Returns `true` if another thread has the lock, for a person who looks at a pool that hangs.
-    pub(crate) fn are_locked(&self) -> bool {
-        try_lock(&self.lists).is_none()
+    /// Returns the lines whose first entries could have a permit, and how many of them could. In a healthy pool,
+    /// threads owe that many passes. Returns `None` if another thread holds the lock.
+    pub(crate) fn passable(&self, pool: &Gate) -> Option<Vec<(u64, u64)>> {
+        let lists = try_lock(&self.lists)?;
+        let mut all = Vec::new();
+        let mut rest = lists.entries.range(..);
+        while let Some((&(line, _), ticket)) = rest.next() {
+            let Place::InLine { task, .. } = &lists.owners[ticket].place else {
+                unreachable!("its entry is in line");
+            };
+            let free = gate_of(line, task, pool).free();
+            let of_line = lists.entries.range((line, 0)..=(line, u64::MAX));
+            let entries = of_line.take(free as usize).count();
+            all.push((line, entries as u64));
+            rest = lists.entries.range((line + 1, 0)..);
+        }
+        all.retain(|(_, entries)| *entries > 0);
+        Some(all)
     }
 
     fn lock(&self) -> Guard<'_, Lists<T, A>> {

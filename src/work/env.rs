@@ -26,6 +26,10 @@ const SURPLUS: u64 = 1 << 3;
 /// Set for good if the pool tracks ages. Submissions then do not use their fast path.
 const AGES: u64 = 1 << 4;
 
+/// Set for good once the counts of workers that look at the queue were found wrong. Submissions then rely on no
+/// count, and do not use their fast path.
+const DISTRUSTS: u64 = 1 << 5;
+
 /// User code that runs on workers.
 #[derive(Default)]
 pub(crate) struct Hooks {
@@ -111,12 +115,22 @@ impl Env {
         }
     }
 
+    /// Has this pool's threads rely on no count of workers that look at the queue, from now on.
+    pub(crate) fn distrust_counts(&self) {
+        // ORDERING: P3: set before this thread looks for idle workers.
+        self.phase.fetch_or(DISTRUSTS, Ordering::SeqCst);
+    }
+
+    pub(crate) fn trusts_counts(&self) -> bool {
+        self.phase() & DISTRUSTS == 0
+    }
+
     pub(crate) fn tracks_ages(&self) -> bool {
         self.phase() & AGES != 0
     }
 
-    /// Returns `true` if the fast path may be taken: the pool is open, has no surplus workers and
-    /// tracks no ages, and this process has built it. One comparison checks all of these conditions.
+    /// Returns `true` if the fast path may be taken: the pool is open, has no surplus workers, tracks no ages and
+    /// trusts its counts, and this process has built it. One comparison checks all of these conditions.
     ///
     /// `phase` has the flags in its lower half and a generation in its upper half. So it equals the
     /// generation of this process only if no flag is set and this process built the pool.

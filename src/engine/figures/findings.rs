@@ -39,6 +39,7 @@ pub(crate) enum What {
     OldestCellNotFilled,
     DeadCellsNotPassed,
     QueueNotLookedAt,
+    LookNotDone,
     ThreadsRefused,
     PermitsInHand,
     TasksWithoutPermit,
@@ -53,6 +54,11 @@ pub(crate) enum What {
 }
 
 impl Finding {
+    /// Returns `true` if a count of workers that look at the queue has units that no worker has.
+    pub(crate) fn is_of_counts(&self) -> bool {
+        matches!(self.what, What::AwakeUnitsInHand | What::NoticesInHand)
+    }
+
     /// Returns `true` if both are about the same event, perhaps with other counts.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (self.what, self.slot, self.at) == (other.what, other.slot, other.at)
@@ -93,7 +99,9 @@ pub(super) fn of(it: &Reading) -> Vec<Finding> {
                 What::OldestCellHeld
                 | What::OldestCellNotFilled
                 | What::DeadCellsNotPassed
-                | What::QueueNotLookedAt => it.head,
+                | What::QueueNotLookedAt
+                | What::LookNotDone
+                | What::ThreadsRefused => it.head,
                 _ => 0,
             },
             pays: Kinds::NONE,
@@ -142,7 +150,6 @@ fn of_pool(it: &Reading) -> Vec<(What, u64)> {
             0
         }
     };
-    let free = it.permits.saturating_sub(it.permits_in_use);
     let mut all = vec![
         (OldestCellHeld, oldest(CellState::Held)),
         (OldestCellNotFilled, oldest(CellState::Empty)),
@@ -157,15 +164,12 @@ fn of_pool(it: &Reading) -> Vec<(What, u64)> {
             ReadyEntriesInHand,
             it.idle_listed.saturating_sub(it.ready_entries),
         ),
-        (
-            FreePermitsBesideLine,
-            if it.gate.is_waited_for() { free } else { 0 },
-        ),
+        (FreePermitsBesideLine, it.passable.unwrap_or(0)),
     ];
     if let Some(why) = why_queued(it) {
         all.push((why, oldest(CellState::Full)));
     }
-    all.push((What::LinesLocked, u64::from(it.are_lines_locked)));
+    all.push((What::LinesLocked, u64::from(it.passable.is_none())));
     all.extend(of_registry(it));
     all
 }
@@ -174,7 +178,7 @@ fn in_state(it: &Reading, state: State) -> impl Iterator<Item = &Inner> {
     (it.slots.values()).filter(move |its| its.word.state() == state)
 }
 
-/// Returns why the queue's tasks wait, if a worker or a free slot is there for them, and nobody looks.
+/// Returns why the oldest task in the queue still waits, unless all workers are busy.
 fn why_queued(it: &Reading) -> Option<What> {
     // A worker that searches without being counted looks before it rests, unless it does something else first.
     let is_free = |its: &&Inner| its.pays == Kinds::NONE && !its.sleeps && !its.is_new;
@@ -182,7 +186,10 @@ fn why_queued(it: &Reading) -> Option<What> {
     let looks = it.awake + it.notified + searching as u64;
     let benched = it.slots.values().filter(|its| its.word.is_benched());
     let idle = it.idle_listed + benched.count() as u64;
-    if looks > 0 || idle + it.free_entries == 0 {
+    if looks > 0 {
+        return Some(What::LookNotDone);
+    }
+    if idle + it.free_entries == 0 {
         return None;
     }
     // If a thread was refused since the oldest task came, that task waits for a busy worker (F2).

@@ -80,7 +80,7 @@ fn a_queue_that_waits_is_found() {
         it.slots
             .insert(1, slot(State::Searching, false, Kinds::NONE));
     };
-    assert_eq!(says(looks), "[]", "a worker looks");
+    assert_eq!(says(looks), "[LookNotDone(1)]");
     let drops = |it: &mut Reading| {
         queued(it, CellState::Full);
         let its = slot(State::Searching, false, Kinds::CAPTURES);
@@ -141,8 +141,9 @@ fn a_worker_that_waits_is_found() {
     };
     assert_eq!(says(new), "[StartHook(slot 1)]");
     assert_eq!(says(|it| it.registry = None), "[RegistryLocked(1)]");
-    let lines = says(|it| it.are_lines_locked = true);
-    assert_eq!(lines, "[LinesLocked(1)]");
+    assert_eq!(says(|it| it.passable = None), "[LinesLocked(1)]");
+    let in_line = says(|it| it.passable = Some(2));
+    assert_eq!(in_line, "[FreePermitsBesideLine(2)]");
     let lowered = |it: &mut Reading| it.registry.as_mut().expect("figures").limit = 1;
     assert_eq!(says(lowered), "[WorkersBeyondLimit(1)]");
 }
@@ -168,6 +169,7 @@ fn each_finding_is_described() {
         What::OldestCellNotFilled,
         What::DeadCellsNotPassed,
         What::QueueNotLookedAt,
+        What::LookNotDone,
         What::ThreadsRefused,
         What::PermitsInHand,
         What::TasksWithoutPermit,

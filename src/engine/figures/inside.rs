@@ -19,6 +19,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// The state of the core, for a person who looks at a pool that hangs. CONTRIBUTING.md says how to read
 /// it.
 #[derive(Debug, Clone)]
+#[allow(dead_code, reason = "read by `Debug`")]
 pub(crate) struct Reading {
     pub(crate) permits: u64,
     pub(crate) permits_in_use: u64,
@@ -44,8 +45,8 @@ pub(crate) struct Reading {
     pub(crate) refused_at: u64,
     /// How many positions of the queue `head` has passed.
     pub(crate) popped: u64,
-    /// `true` if a thread has the lock of the lines.
-    pub(crate) are_lines_locked: bool,
+    /// How many submissions in line could have a permit. `None`: another thread has the lock of the lines.
+    pub(crate) passable: Option<u64>,
     /// `None`: another thread has its lock.
     pub(crate) registry: Option<Registered>,
 }
@@ -168,7 +169,8 @@ impl Core {
             // Relaxed: a figure.
             refused_at: self.host.counts.refused_at.load(Ordering::Relaxed),
             popped: self.queue.popped(),
-            are_lines_locked: self.host.line.are_locked(),
+            passable: (self.host.line.passable(&self.gate))
+                .map(|lines| lines.iter().map(|(_, entries)| entries).sum()),
             registry: try_lock(&self.host.registry).map(|registry| Registered::of(&registry)),
         }
     }

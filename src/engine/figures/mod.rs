@@ -3,6 +3,6 @@
 
 pub(crate) mod ages;
 pub(crate) mod counts;
-mod findings;
+pub(crate) mod findings;
 mod inside;
 mod snapshot;

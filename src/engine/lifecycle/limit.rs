@@ -8,10 +8,9 @@
 //! limit.
 
 use crate::engine::shared::{Core, Registry};
-use crate::parts::gate::Given;
 use crate::parts::slot::{Slot, State};
 use crate::sync::{Arc, Ordering};
-use crate::work::owed::{Due, Owed};
+use crate::work::owed::Owed;
 use crate::work::record::Record;
 
 impl Core {
@@ -27,63 +26,39 @@ impl Core {
         self.gate.bound() as usize - self.queue_capacity
     }
 
-    /// Sets the limit, which is from 1 to `max_workers`. Then makes sure that nothing waits that need not, even if
-    /// this was the limit already: first aid for a pool in which a thread is stopped between two steps, or a fault
-    /// has left a count wrong.
+    /// Sets the limit, which is from 1 to `max_workers`.
     pub(crate) fn set_limit(self: &Arc<Self>, limit: usize) {
-        let mut owed = Owed::default();
-        if self.env.is_own_process() {
-            // This comes before the lock, which a stopped thread may hold.
-            self.look_anyway(&mut owed);
-        }
         let mut registry = self.registry();
-        let is_new = limit != std::mem::replace(&mut registry.limit, limit);
-        let (raised, given) = match is_new {
-            true => self.deal_out(&mut registry, &mut owed),
-            false => self.gate.set_bound(limit + self.queue_capacity),
-        };
-        self.wake_told(&registry);
-        drop(registry);
-        owed.note_given(raised.max(self.gate.free()), given);
-        if self.gate.flags().is_closed() && self.gate.taken() == 0 {
-            owed.note(Due::Over);
+        if limit == std::mem::replace(&mut registry.limit, limit) {
+            return;
         }
-        self.pay(&mut owed);
-    }
-
-    /// Gives the gate and the free ring what the registry's new limit says. Returns what the gate does.
-    fn deal_out(&self, registry: &mut Registry, owed: &mut Owed) -> (u64, Given) {
         let deals = &self.host.headcount.deals;
         // ORDERING: P3: odd before there are more permits and before the slots leave the ring, and even after they
         // are back.
         deals.fetch_add(1, Ordering::SeqCst);
-        let raised = self.gate.set_bound(registry.limit + self.queue_capacity);
+        let mut owed = Owed::default();
+        let (permits, given) = self.gate.set_bound(limit + self.queue_capacity);
+        if permits > 0 {
+            owed.note_given(permits, given);
+        }
         // All slots without a thread are dealt out anew: the highest are withheld, so that threads are
         // started on the lowest. A slot that a spawner has popped is withheld when the spawner gives it
         // back.
         let mut slots = std::mem::take(&mut registry.withheld);
         slots.extend(std::iter::from_fn(|| self.free.pop()));
         slots.sort_unstable();
-        let free = slots.len() - self.slots_to_withhold(registry).min(slots.len());
+        let free = slots.len() - self.slots_to_withhold(&registry).min(slots.len());
         registry.withheld = slots.split_off(free);
         slots.into_iter().for_each(|slot| self.free.push(slot));
         // ORDERING: P3: as above.
         deals.fetch_add(1, Ordering::SeqCst);
-        self.tell_surplus(registry);
-        self.retire_surplus(registry);
+        self.tell_surplus(&registry);
+        self.retire_surplus(&mut registry);
+        drop(registry);
         // A thread may be started for queued tasks; also for those of submissions that found no free
         // slot meanwhile.
         owed.look();
-        raised
-    }
-
-    /// Unparks the workers that sleep although they have an order.
-    fn wake_told(&self, registry: &Registry) {
-        for (slot, worker) in self.slots.iter().zip(&registry.workers) {
-            if let (Some(worker), true) = (worker, slot.record.sleeps() && !slot.load().is_idle()) {
-                worker.handle.thread().unpark();
-            }
-        }
+        self.pay(&mut owed);
     }
 
     /// Takes a free slot. If a change of the limit has the free slots in hand, waits for its end.

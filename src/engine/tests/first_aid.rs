@@ -1,5 +1,5 @@
-//! Tests of `set_limit` as first aid: something is wrong in the pool, as a stopped thread or a fault of this crate
-//! would leave it, and a task waits. The same limit again has it run.
+//! Tests of first aid: something is wrong in the pool, as a stopped thread or a fault of this crate would leave it,
+//! and a task waits. A nudge has it run.
 
 use super::*;
 use crate::parts::gate::Freed;
@@ -21,25 +21,38 @@ fn sleeping(max_workers: usize) -> Arc<Core> {
     core
 }
 
-/// Pushes a task that no thread looks for. Sets the limit that the pool has. The task runs.
+/// Pushes a task that no thread looks for, and nudges the pool. The task runs.
 fn helps(core: &Arc<Core>) {
     let (tell, told) = mpsc::channel();
     push_only(core, move || tell.send(()).expect("a test"));
-    core.set_limit(core.limit());
+    core.nudge();
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
+}
+
+/// Waits until all workers sleep, and submits a task. It runs, although a count is still wrong.
+fn has_helped(core: &Arc<Core>) {
+    until(|| {
+        let used = core.used_slots();
+        used.iter()
+            .all(|it| it.load().is_parked() && it.record.sleeps())
+    });
+    let (tell, told) = mpsc::channel();
+    assert!(serves(core, move || tell.send(()).expect("a test")));
     assert_eq!(told.recv_timeout(LIMIT), Ok(()));
 }
 
 #[test]
-fn the_same_limit_helps_if_a_notice_is_lost() {
+fn a_nudge_helps_if_a_notice_is_lost() {
     let core = sleeping(2);
     let notice = core.in_flight.notify();
     helps(&core);
+    has_helped(&core);
     core.in_flight.forgo(notice);
     end(&core);
 }
 
 #[test]
-fn the_same_limit_helps_if_a_unit_of_awake_is_lost() {
+fn a_nudge_helps_if_a_unit_of_awake_is_lost() {
     let core = sleeping(2);
     thread::scope(|s| {
         // Another thread, because the unit says that others rely on its thread.
@@ -50,6 +63,7 @@ fn the_same_limit_helps_if_a_unit_of_awake_is_lost() {
         });
         let unit = lost.join().expect("a unit");
         helps(&core);
+        has_helped(&core);
         unit.leave(&core.in_flight)
             .expect("it was counted")
             .fulfill();
@@ -58,7 +72,7 @@ fn the_same_limit_helps_if_a_unit_of_awake_is_lost() {
 }
 
 #[test]
-fn the_same_limit_helps_if_an_entry_of_the_ready_ring_is_lost() {
+fn a_nudge_helps_if_an_entry_of_the_ready_ring_is_lost() {
     let core = sleeping(1);
     let slot = core.ready.pop().expect("the worker is idle");
     helps(&core);
@@ -67,7 +81,7 @@ fn the_same_limit_helps_if_an_entry_of_the_ready_ring_is_lost() {
 }
 
 #[test]
-fn the_same_limit_starts_a_thread_if_a_notice_is_lost() {
+fn a_nudge_starts_a_thread_if_a_notice_is_lost() {
     let core = sleeping(2);
     let (open, gate) = mpsc::channel::<()>();
     assert!(serves(&core, move || gate.recv().unwrap_or_default()));
@@ -80,7 +94,30 @@ fn the_same_limit_starts_a_thread_if_a_notice_is_lost() {
 }
 
 #[test]
-fn the_same_limit_wakes_a_worker_that_has_an_order() {
+fn a_nudge_starts_a_thread_beside_a_worker_that_looks_and_is_held_up() {
+    let (open, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let hook = move |slot| {
+        if slot == 0 {
+            let _ = lock(&gate).recv();
+        }
+    };
+    let builder = Builder::new().max_workers(2).queue_capacity(4);
+    let core = pool(builder.on_worker_start(hook));
+    core.start_worker().expect("a thread");
+    // As if the worker were stopped while it is counted. By another thread, as above.
+    let awake = &core.slots[0].record.awake;
+    thread::scope(|s| s.spawn(|| awake.enter(&core.in_flight)).join()).expect("counted");
+    helps(&core);
+    assert!(core.env.trusts_counts());
+    let left = awake.leave(&core.in_flight);
+    left.expect("it was counted").fulfill();
+    drop(open);
+    end(&core);
+}
+
+#[test]
+fn a_nudge_wakes_a_worker_that_has_an_order() {
     let core = sleeping(1);
     let (slot, _) = core.claim_idle().expect("the worker is idle");
     // SAFETY: this thread holds the slot. The claim says that the worker is awake, so it is not woken.
@@ -90,7 +127,7 @@ fn the_same_limit_wakes_a_worker_that_has_an_order() {
 }
 
 #[test]
-fn the_same_limit_passes_dead_cells() {
+fn a_nudge_passes_dead_cells() {
     const ALL: usize = 90;
     let core = sleeping(1);
     let (open, gate) = mpsc::channel::<()>();
@@ -109,7 +146,7 @@ fn the_same_limit_passes_dead_cells() {
     let _ = core.gate.give_all(&mut freed);
     freed.more = false;
     assert_eq!(core.reading().oldest_cell, CellState::Dead);
-    core.set_limit(1);
+    core.nudge();
     let reading = core.reading();
     assert_eq!((reading.cells_in_use, reading.permits_in_use), (0, 1));
     drop(open);
@@ -117,7 +154,25 @@ fn the_same_limit_passes_dead_cells() {
 }
 
 #[test]
-fn the_same_limit_passes_free_permits_to_the_line() {
+fn a_nudge_passes_free_permits_to_the_line_of_a_group() {
+    let pool = Builder::new().max_workers(1).build().expect("a pool");
+    let group = pool.limited_group(1);
+    let gate = group.members().gate().expect("it is limited");
+    let (permit, _) = gate.take().expect("a permit");
+    let (tell, told) = mpsc::channel();
+    let run = move || tell.send(()).expect("a test");
+    let mut in_line = pin!(group.awaitable().serve_async(run));
+    let noop = &mut Context::from_waker(Waker::noop());
+    assert!(in_line.as_mut().poll(noop).is_pending());
+    assert!(gate.give(permit).is_waited_for());
+    let findings = format!("{:?}", pool.core().findings().0);
+    assert_eq!(findings, "[FreePermitsBesideLine(1)]");
+    pool.nudge();
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
+}
+
+#[test]
+fn a_nudge_passes_free_permits_to_the_line() {
     let pool = Builder::new().max_workers(1).build().expect("a pool");
     let (permit, _) = pool.core().gate.take().expect("a permit");
     let (tell, told) = mpsc::channel();
@@ -126,6 +181,6 @@ fn the_same_limit_passes_free_permits_to_the_line() {
     let noop = &mut Context::from_waker(Waker::noop());
     assert!(in_line.as_mut().poll(noop).is_pending());
     assert!(pool.core().gate.give(permit).is_waited_for());
-    pool.set_limit(1).expect("a limit");
+    pool.nudge();
     assert_eq!(told.recv_timeout(LIMIT), Ok(()));
 }

@@ -88,11 +88,6 @@ impl Word {
         self.0 & STATE == Idle as u64
     }
 
-    /// Returns `true` if the worker looks at the queue, or was told to. It may do something else first.
-    pub(crate) const fn looks(self) -> bool {
-        matches!(self.state(), Notified | Searching)
-    }
-
     /// Returns `true` if the slot has a worker that has not been told to end.
     pub(crate) const fn is_in_service(self) -> bool {
         !matches!(self.state(), Free | Retiring)

@@ -1,5 +1,5 @@
 //! The least that a service needs: one function between async code and the pool, which is in
-//! `offload.rs`, an end within a stated time, and two signals for the night on which it hangs.
+//! `offload.rs`, an end within a stated time, and two signals, in `signals.rs`, for the night on which it hangs.
 //!
 //! ```text
 //! cargo run -p service --example minimal
@@ -8,6 +8,8 @@
 //! ```
 
 pub(crate) mod offload;
+#[cfg(unix)]
+mod signals;
 
 use axum::http::{header::RETRY_AFTER, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -15,10 +17,13 @@ use axum::{body::Bytes, extract::State, routing::post, Router};
 use lazypool::{Pool, Shutdown, ShutdownReport};
 use offload::{offload, Failed};
 use std::future::{Future, IntoFuture};
-use std::{io, sync::Arc, thread, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 use tokio::task::{spawn_blocking, JoinError};
-use tokio::time::{sleep, timeout};
-use tokio::{net::TcpListener, signal, sync::oneshot};
+use tokio::{net::TcpListener, signal, sync::oneshot, time::timeout};
+
+const WORKERS: usize = 8;
+/// Workers that take the place of those which user code holds for good.
+const SPARE: usize = 4;
 
 /// After SIGTERM, clients may take this long to complete their requests and to read the answers.
 /// Longer than the deadline of any route, so that only slow clients are left then.
@@ -94,51 +99,18 @@ pub(crate) fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// At SIGUSR1, prints the pool twice, a second apart. At SIGUSR2, has it look for everything that waits, and prints
-/// it then: first aid. Its own thread does this, because those of the runtime may all wait for the pool.
-#[cfg(unix)]
-fn obey_signals(pool: &Arc<Pool>) -> io::Result<()> {
-    use signal::unix::{signal, SignalKind};
-    let pool = Arc::downgrade(pool);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let (mut print, mut help) = {
-        let _entered = runtime.enter();
-        (
-            signal(SignalKind::user_defined1())?,
-            signal(SignalKind::user_defined2())?,
-        )
-    };
-    let obey = async move {
-        loop {
-            let helps = tokio::select! {
-                _ = print.recv() => false,
-                _ = help.recv() => true,
-            };
-            let Some(pool) = pool.upgrade() else { return };
-            if helps {
-                drop(pool.set_limit(pool.limit()));
-            } else {
-                eprintln!("{pool:?}");
-            }
-            sleep(Duration::from_secs(1)).await;
-            eprintln!("{pool:?}");
-        }
-    };
-    thread::Builder::new().spawn(move || runtime.block_on(obey))?;
-    Ok(())
-}
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stop = asked_to_stop()?;
-    let pool = Pool::builder().max_workers(8).queue_capacity(256);
+    let pool = Pool::builder()
+        .max_workers(WORKERS + SPARE)
+        .queue_capacity(256);
     // The drop of the last `Arc<Pool>` must not block a thread of the runtime.
     let pool = pool.shutdown_on_drop(Shutdown::Cancel, Duration::ZERO);
     let pool = Arc::new(pool.build()?);
+    pool.set_limit(WORKERS)?;
     #[cfg(unix)]
-    obey_signals(&pool)?;
+    signals::obey(&pool)?;
     let address = std::env::args().nth(1);
     let address = address.unwrap_or_else(|| String::from("127.0.0.1:8080"));
     let listener = TcpListener::bind(address).await?;

@@ -1,0 +1,44 @@
+//! What a person needs who has a pool that hangs.
+
+use crate::pool::Pool;
+use std::fmt;
+
+/// The pool's settings, its [`Stats`](crate::Stats), and its inside: first *findings*, which are what keeps workers,
+/// tasks or submissions waiting, and figures that do not fit together; then the words that they come from. This waits
+/// for no lock, so it works in a pool that hangs. [`outcomes`](crate::docs::outcomes) says when to print it.
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("max_workers", &self.max_workers())
+            .field("min_workers", &self.min_workers())
+            .field("queue_capacity", &self.queue_capacity())
+            .field("closed", &self.is_closed())
+            .field("stats", &self.stats())
+            .field("inside", &self.core().inside())
+            .finish()
+    }
+}
+
+impl Pool {
+    /// Has the pool look for all that waits: first aid for a pool that hangs.
+    ///
+    /// In a healthy pool nothing waits that need not, and this call changes nothing but that it may start a worker.
+    /// It is for a service in which a thread is stopped between two steps, or this crate has a fault. It notifies an
+    /// idle worker for each queued task, or starts one; it passes free space to the submissions that wait; and
+    /// it wakes workers that sleep although they have a task. It trusts no count of the pool for that. If such a count
+    /// is wrong, the pool does not use it any more, and is a little slower from then on.
+    ///
+    /// It cannot help if all workers are in user code that does not return: [raise the limit](Pool::set_limit) then. Nor
+    /// if a thread that holds a lock of the pool is stopped. Then this call may wait for that thread. It also runs
+    /// wakers, as other calls do. So call it on a thread of its own.
+    ///
+    /// ```
+    /// let pool = lazypool::Pool::new(1)?;
+    /// pool.serve(|| ())?;
+    /// pool.nudge();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn nudge(&self) {
+        self.core().nudge();
+    }
+}
