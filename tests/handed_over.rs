@@ -90,6 +90,35 @@ impl Scene {
     }
 }
 
+/// First aid: a nudge moves a task out of the mailbox of a worker whose waker does not return.
+#[test]
+fn a_nudge_frees_a_task_from_a_worker_that_calls_a_waker() {
+    type Submit = fn(&Pool, &Group, Task);
+    type Task = Box<dyn FnOnce() + Send>;
+    let verbs: [Submit; 4] = [
+        |pool, _, task| must_serve(pool, task),
+        |pool, _, task| pool.do_with_deadline(task, LONG).unwrap(),
+        |pool, _, task| must_await(pool.awaitable(), task).detach(),
+        |_, group, task| must_serve_in(group, task),
+    ];
+    timed_each(product([0, 4], [0, 1, 2, 3]), move |(queue, verb)| {
+        let scene = Scene::new(3, queue);
+        let (pool, group) = (Arc::clone(&scene.pool), scene.pool.group());
+        let (ran, runs) = mpsc::channel();
+        let accepted = pool.stats().accepted;
+        let submit = move || verbs[verb](&pool, &group, Box::new(move || ran.send(()).unwrap()));
+        scene.jobs.send(Box::new(submit)).unwrap();
+        wait_until("the task", || scene.pool.stats().accepted > accepted);
+        assert_eq!(scene.pool.stats().queued, 0, "it was handed over");
+        assert!(runs.try_recv().is_err(), "it waits for the waker");
+        scene.pool.nudge();
+        arrives("the task", &runs);
+        scene.waker.open();
+        scene.drops.wait_entered(1);
+        assert_eq!(scene.end(), (0, 0));
+    });
+}
+
 /// Law 3: while the value is dropped, another worker runs the task, however it was submitted.
 #[test]
 fn law03_a_task_does_not_wait_for_a_drop_on_the_worker_that_got_it() {

@@ -4,11 +4,12 @@
 
 use super::host::Host;
 use super::worker::Worker;
+use super::Core;
 use crate::parts::backoff::Backoff;
 use crate::parts::completion::mailbox_id;
 use crate::parts::gate::Permit;
-use crate::parts::slot::{Found, Order, State};
-use crate::sync::Patience;
+use crate::parts::slot::{Claim, Found, Order, State};
+use crate::sync::{Arc, Patience};
 use crate::work::job::Task;
 use crate::work::owed::{Kinds, Owed};
 use crate::work::user_code;
@@ -21,6 +22,33 @@ enum Aside {
     Searches,
     /// It is `Busy` with a task that must not be queued, and starts that task.
     MustStart,
+}
+
+impl<H: Host> Core<H> {
+    /// Moves the tasks that wait in mailboxes, because their workers are in user code, to the queue. Those that must
+    /// not be queued stay.
+    pub(crate) fn empty_mailboxes(self: &Arc<Self>, owed: &mut Owed) {
+        for it in &self.slots {
+            if it.record.pays() == Kinds::NONE && !it.record.is_new() {
+                continue;
+            }
+            let Some((task, permit)) = it.revoke(it.load().generation()) else {
+                continue;
+            };
+            if task.look().must_not_queue {
+                // SAFETY: this thread revoked the task, so it holds the slot (`Held`), and puts the task back.
+                unsafe {
+                    it.put_back(task, permit);
+                    it.offer_put_back();
+                }
+                continue;
+            }
+            H::push_again(self, task, permit, owed);
+            it.record.count_moved();
+            // SAFETY: this thread revoked the task, so it holds the slot (`Held`). The claim is `AWAKE`: as in `withdraw`.
+            unsafe { it.send_searching(Claim::AWAKE) };
+        }
+    }
 }
 
 impl<H: Host> Worker<'_, H> {
@@ -97,8 +125,9 @@ impl<H: Host> Worker<'_, H> {
                 self.core.in_flight.forgo(notice);
                 owed.look();
             }
-            // The worker searches afterwards, and asks then whether it has to end.
+            // The worker searches afterwards, and asks then whether it has to end. The host may wait for its lock.
             Found::Retirement => {
+                self.pay_if_free(owed);
                 let ends_later = || H::ends_later(self);
                 self.it.record.while_paying(Kinds::END, ends_later);
             }
@@ -149,8 +178,9 @@ impl<H: Host> Worker<'_, H> {
             return Some((permit, id));
         }
         let Some(task) = place.take_if(|task| task.may_run(&core.env)) else {
-            // It must not run any more, so its end gives it back to its caller at once. (It will not be allowed to run
-            // later either: time passes, and what is cancelled stays so.)
+            // It must not run any more, so its end gives it back to its caller at once, and drops nothing. What is
+            // owed comes after that. (It will not be allowed to run later either: time passes, and what is cancelled
+            // stays so.)
             return Some((permit, id));
         };
         let tell = |task: &Task, generation| task.offer_on(self.ctx.slot, generation);

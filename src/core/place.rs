@@ -428,16 +428,16 @@ impl<H: Host> Core<H> {
 
     /// Makes workers look at the queue, whatever the counts and the rings say, and whoever looks already: that thread
     /// may be stopped. Notifies an idle worker for each queued task. If too few are idle, starts one, if a slot is
-    /// free.
+    /// free. Returns the error if that needs the host's lock, and another thread has it.
     #[cold]
-    pub(crate) fn look_anyway(self: &Arc<Self>, owed: &mut Owed) {
+    pub(crate) fn look_anyway(self: &Arc<Self>, owed: &mut Owed) -> Result<(), IsHeld> {
         let mut freed = Freed::default();
         self.queue.pass_dead(&mut freed);
         owed.give_freed(&self.gate, &mut freed);
         let mut told = 0;
         for slot in &self.slots {
             if told >= self.queue.len() {
-                return;
+                return Ok(());
             }
             if let Some(claim) = slot.claim_idle() {
                 // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
@@ -445,10 +445,12 @@ impl<H: Host> Core<H> {
                 told += 1;
             }
         }
+        H::try_lock(self)?;
         if H::start_searching(self, owed).is_err() {
             // Other threads may have relied on this start (A4).
             owed.look();
         }
+        Ok(())
     }
 
     /// Returns the counts, as far as this thread may rely on them.

@@ -5,7 +5,6 @@ use crate::core::submission::Location;
 use crate::core::worker::{Next, Worker};
 use crate::engine::shared::{Core, Shared};
 use crate::parts::gate::Permit;
-use crate::parts::in_flight::Seen;
 use crate::parts::members::Pending;
 use crate::parts::slot::Claim;
 use crate::sync::{fork, Arc, IsHeld, Patience};
@@ -58,7 +57,7 @@ impl Host for Shared {
     fn push_again(core: &Arc<Core>, task: Task, permit: Permit, owed: &mut Owed) {
         let group = task.look().members.as_ref().map(Pending::share);
         let position = (core.queue).push_with(&mut Some(task), permit, Task::move_to);
-        core.look(Seen::is_any_searching, owed);
+        owed.look();
         Self::has_pushed(core, position, Self::stamp(core), owed);
         if let Some(group) = group {
             core.member_accepted(&group, Location::Queue { position }, || &mut *owed);

@@ -404,7 +404,7 @@ fn the_inside_of_a_pool_with_a_task_in_hand() {
         assert!(inside.contains(what), "{what}: {inside}");
     };
     shows("permits: 5, permits_in_use: 1, gate: {}, tasks: 1, cells_in_use: 0, oldest_cell: Empty");
-    shows("awake: 0, notified: 0, ready_entries: 0, idle_listed: 0, free_entries: 1, slots: {0: Busy #1}");
+    shows("awake: 0, notified: 0, trusts_counts: true, ready_entries: 0, idle_listed: 0, free_entries: 1, slots: {0: Busy #1}");
     drop(open);
     until(|| core.reading().permits_in_use == 0 && core.reading().slots.is_empty());
     end(core);

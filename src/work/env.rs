@@ -26,8 +26,8 @@ const SURPLUS: u64 = 1 << 3;
 /// Set for good if the pool tracks ages. Submissions then do not use their fast path.
 const AGES: u64 = 1 << 4;
 
-/// Set for good once the counts of workers that look at the queue were found wrong. Submissions then rely on no
-/// count, and do not use their fast path.
+/// Set while the counts of workers that look at the queue are not to be relied on, because a nudge has found them
+/// wrong. Submissions then look for a worker themselves, and do not use their fast path.
 const DISTRUSTS: u64 = 1 << 5;
 
 /// User code that runs on workers.
@@ -115,10 +115,14 @@ impl Env {
         }
     }
 
-    /// Has this pool's threads rely on no count of workers that look at the queue, from now on.
-    pub(crate) fn distrust_counts(&self) {
+    /// Says whether the pool's threads may rely on the counts of workers that look at the queue.
+    pub(crate) fn trust_counts(&self, may: bool) {
         // ORDERING: P3: set before this thread looks for idle workers.
-        self.phase.fetch_or(DISTRUSTS, Ordering::SeqCst);
+        if may {
+            self.phase.fetch_and(!DISTRUSTS, Ordering::SeqCst);
+        } else {
+            self.phase.fetch_or(DISTRUSTS, Ordering::SeqCst);
+        }
     }
 
     pub(crate) fn trusts_counts(&self) -> bool {

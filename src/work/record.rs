@@ -17,7 +17,7 @@ use crate::work::owed::Kinds;
 use std::time::Duration;
 
 /// A worker's record. It belongs to the slot, and stays when the worker ends. Only the slot's
-/// worker writes it, with four exceptions: the decision; the count of tasks that were taken back;
+/// worker writes it, with four exceptions: the decision; the counts of tasks that were taken back or moved;
 /// the mark of a cancelled group; and what its spawner writes before the worker's first order
 /// (`tasks_before`, `is_new`).
 #[derive(Debug)]
@@ -126,7 +126,8 @@ impl Record {
         self.ended[2].fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Counts a task that the slot's worker has moved from its mailbox to the queue.
+    /// Counts a task that was moved from the mailbox to the queue. Called by the slot's worker, or by a thread that holds the
+    /// slot.
     pub(crate) fn count_moved(&self) {
         // ORDERING: L1: raised after the push. So no reader finds the task nowhere.
         self.ended[3].fetch_add(1, Ordering::SeqCst);

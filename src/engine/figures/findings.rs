@@ -35,6 +35,7 @@ pub(crate) enum What {
     WorkersBeyondLimit,
     SlotHeld,
     OrderNotTaken,
+    EndNotDone,
     OldestCellHeld,
     OldestCellNotFilled,
     DeadCellsNotPassed,
@@ -54,9 +55,10 @@ pub(crate) enum What {
 }
 
 impl Finding {
-    /// Returns `true` if a count of workers that look at the queue has units that no worker has.
+    /// Returns `true` if threads rely on a count of workers that look at the queue, and none of these looks.
     pub(crate) fn is_of_counts(&self) -> bool {
-        matches!(self.what, What::AwakeUnitsInHand | What::NoticesInHand)
+        use What::{AwakeUnitsInHand, LookNotDone, NoticesInHand};
+        matches!(self.what, AwakeUnitsInHand | NoticesInHand | LookNotDone)
     }
 
     /// Returns `true` if both are about the same event, perhaps with other counts.
@@ -128,6 +130,7 @@ fn of_slot(its: &Inner) -> Option<What> {
     }
     match its.word.state() {
         State::Held => Some(What::SlotHeld),
+        State::Idle if its.is_ending_task => Some(What::EndNotDone),
         State::Offered | State::Notified | State::Retiring => Some(What::OrderNotTaken),
         _ => None,
     }
@@ -156,16 +159,23 @@ fn of_pool(it: &Reading) -> Vec<(What, u64)> {
         (DeadCellsNotPassed, oldest(CellState::Dead)),
         (PermitsInHand, it.permits_in_use.saturating_sub(placed)),
         (TasksWithoutPermit, placed.saturating_sub(it.permits_in_use)),
-        (AwakeUnitsInHand, it.awake.saturating_sub(owners)),
-        (AwakeUnitsMissing, owners.saturating_sub(it.awake)),
-        (NoticesInHand, it.notified.saturating_sub(told)),
-        (NoticesMissing, told.saturating_sub(it.notified)),
         (
             ReadyEntriesInHand,
             it.idle_listed.saturating_sub(it.ready_entries),
         ),
         (FreePermitsBesideLine, it.passable.unwrap_or(0)),
     ];
+    if it.trusts_counts {
+        // A thread that starts a worker for the queue has a notice.
+        let starting = (it.registry.as_ref()).map_or(u64::MAX, |registry| registry.starting as u64);
+        let notices = it.notified.saturating_sub(told);
+        all.extend([
+            (AwakeUnitsInHand, it.awake.saturating_sub(owners)),
+            (AwakeUnitsMissing, owners.saturating_sub(it.awake)),
+            (NoticesInHand, notices.saturating_sub(starting)),
+            (NoticesMissing, told.saturating_sub(it.notified)),
+        ]);
+    }
     if let Some(why) = why_queued(it) {
         all.push((why, oldest(CellState::Full)));
     }
@@ -183,7 +193,12 @@ fn why_queued(it: &Reading) -> Option<What> {
     // A worker that searches without being counted looks before it rests, unless it does something else first.
     let is_free = |its: &&Inner| its.pays == Kinds::NONE && !its.sleeps && !its.is_new;
     let searching = in_state(it, State::Searching).filter(is_free).count();
-    let looks = it.awake + it.notified + searching as u64;
+    let counted = if it.trusts_counts {
+        it.awake + it.notified
+    } else {
+        0
+    };
+    let looks = counted + searching as u64;
     let benched = it.slots.values().filter(|its| its.word.is_benched());
     let idle = it.idle_listed + benched.count() as u64;
     if looks > 0 {

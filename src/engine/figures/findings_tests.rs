@@ -39,6 +39,7 @@ fn slot(state: State, awake: bool, pays: Kinds) -> Inner {
         awake,
         is_new: false,
         sleeps: false,
+        is_ending_task: false,
         pays,
     }
 }
@@ -63,6 +64,14 @@ fn figures_that_do_not_add_up_are_found() {
             .insert(1, slot(State::Searching, true, Kinds::NONE));
     };
     assert_eq!(says(searching), "[AwakeUnitsMissing(1)]");
+    let distrusted = |it: &mut Reading| (it.awake, it.notified, it.trusts_counts) = (1, 1, false);
+    assert_eq!(says(distrusted), "[]");
+    let starting = |it: &mut Reading| {
+        it.notified = 2;
+        it.registry.as_mut().expect("figures").starting = 2;
+    };
+    let says_so = "[ThreadsStarting(2), WorkersBeyondLimit(2)]";
+    assert_eq!(says(starting), says_so);
 }
 
 #[test]
@@ -123,6 +132,17 @@ fn a_worker_that_waits_is_found() {
         };
         assert_eq!(says(asleep), "[OrderNotTaken(slot 1)]");
     }
+    let ending = |it: &mut Reading| {
+        let its = slot(State::Idle, false, Kinds::NONE);
+        it.slots.insert(
+            1,
+            Inner {
+                is_ending_task: true,
+                ..its
+            },
+        );
+    };
+    assert_eq!(says(ending), "[EndNotDone(slot 1)]");
     let told = with(State::Retiring, Kinds::NONE);
     assert_eq!(told, "[OrderNotTaken(slot 1)]");
     let calls = with(State::Calling, Kinds::CAPTURES);
@@ -165,6 +185,7 @@ fn each_finding_is_described() {
         What::ThreadsStarting,
         What::SlotHeld,
         What::OrderNotTaken,
+        What::EndNotDone,
         What::OldestCellHeld,
         What::OldestCellNotFilled,
         What::DeadCellsNotPassed,

@@ -16,6 +16,10 @@ const READINGS: usize = 8;
 /// The time before the last reading.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// For how long, and in how many readings, a nudge watches counts that look wrong.
+const WATCH: Duration = Duration::from_millis(500);
+const WATCHES: usize = 50;
+
 /// The state of the core, for a person who looks at a pool that hangs. CONTRIBUTING.md says how to read
 /// it.
 #[derive(Debug, Clone)]
@@ -33,6 +37,8 @@ pub(crate) struct Reading {
     pub(crate) head: u64,
     pub(crate) awake: u64,
     pub(crate) notified: u64,
+    /// `false` once a nudge has found these two counts wrong: no thread relies on them.
+    pub(crate) trusts_counts: bool,
     /// The entries of the ready ring, and how many slots are idle and listed. Such a slot has an entry; other slots
     /// may have one left.
     pub(crate) ready_entries: u64,
@@ -63,6 +69,8 @@ pub(crate) struct Inner {
     pub(crate) is_new: bool,
     /// `true` if the worker sleeps.
     pub(crate) sleeps: bool,
+    /// `true` if the worker is idle, and has not counted its last task's end.
+    pub(crate) is_ending_task: bool,
     pub(crate) pays: Kinds,
 }
 
@@ -77,6 +85,9 @@ impl std::fmt::Debug for Inner {
         }
         if self.sleeps {
             f.write_str(" sleeps")?;
+        }
+        if self.is_ending_task {
+            f.write_str(" is ending its task")?;
         }
         if self.pays != Kinds::NONE {
             write!(f, " pays {:?}", self.pays)?;
@@ -141,12 +152,13 @@ impl Core {
                 awake: record.awake.is_counted(),
                 is_new: record.is_new(),
                 sleeps: record.sleeps(),
+                is_ending_task: word.is_idle() && tally.is_running(),
                 pays: record.pays(),
             };
             let rests = word.is_idle() && !word.is_benched();
             idle_listed += u64::from(rests);
             tasks += u64::from(tally.is_running());
-            let is_unusual = it.awake || it.pays != Kinds::NONE;
+            let is_unusual = it.awake || it.is_ending_task || it.pays != Kinds::NONE;
             if is_unusual || word.state() != State::Free && !rests {
                 slots.insert(index, it);
             }
@@ -162,6 +174,7 @@ impl Core {
             head,
             awake,
             notified,
+            trusts_counts: self.env.trusts_counts(),
             ready_entries: self.ready.held().1,
             idle_listed,
             free_entries: self.free.held().1,
@@ -179,19 +192,47 @@ impl Core {
     /// other, so a thread between two steps looks like a fault for a moment. A finding is what is to be seen in
     /// each of several readings. Also returns the last of them.
     pub(crate) fn findings(&self) -> (Vec<Finding>, Reading) {
+        // The last one comes later than a thread that was preempted is likely to stay so.
+        let pause = |reading| match reading + 1 == READINGS {
+            true => std::thread::sleep(PAUSE),
+            false => thread::yield_now(),
+        };
+        self.lasting(READINGS, pause, findings::of)
+    }
+
+    /// Returns `true` if the counts of workers that look at the queue are wrong, or are held up by a stopped thread,
+    /// whether the pool relies on them or not. Takes half a second to be sure of it.
+    pub(crate) fn are_counts_wrong(&self) -> bool {
+        let of_counts = |reading: &Reading| {
+            let trusted = Reading {
+                trusts_counts: true,
+                ..reading.clone()
+            };
+            let mut all = findings::of(&trusted);
+            all.retain(Finding::is_of_counts);
+            all
+        };
+        let pause = |_| std::thread::sleep(WATCH / WATCHES as u32);
+        !self.lasting(WATCHES, pause, of_counts).0.is_empty()
+    }
+
+    /// Returns what `see` finds in each of several readings, with a pause before each but the first. Also returns the
+    /// last of them.
+    fn lasting(
+        &self,
+        readings: usize,
+        pause: impl Fn(usize),
+        see: impl Fn(&Reading) -> Vec<Finding>,
+    ) -> (Vec<Finding>, Reading) {
         let mut last = self.reading();
-        let mut all = findings::of(&last);
-        for reading in 1..READINGS {
+        let mut all = see(&last);
+        for reading in 1..readings {
             if all.is_empty() {
                 break;
             }
-            // The last one comes later than a thread that was preempted is likely to stay so.
-            match reading + 1 == READINGS {
-                true => std::thread::sleep(PAUSE),
-                false => thread::yield_now(),
-            }
+            pause(reading);
             last = self.reading();
-            let again = findings::of(&last);
+            let again = see(&last);
             all.retain_mut(
                 |finding| match again.iter().find(|it| it.is_like(finding)) {
                     Some(it) => {

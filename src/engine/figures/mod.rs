@@ -3,6 +3,6 @@
 
 pub(crate) mod ages;
 pub(crate) mod counts;
-pub(crate) mod findings;
+mod findings;
 mod inside;
 mod snapshot;

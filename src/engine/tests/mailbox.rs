@@ -140,6 +140,23 @@ fn a_nested_task_stays_with_a_worker_that_drops_values() {
     assert_eq!(told.recv_timeout(LIMIT), Ok(()));
 }
 
+/// A nudge moves no task for which a worker of the pool waits. Its waiter still finds it in the mailbox.
+#[test]
+fn a_nudge_leaves_a_nested_task_to_its_waiter() {
+    let scene = Scene::new();
+    let core = scene.pool.core();
+    let location = scene.hand_over(Nested(|| unreachable!("it is taken back")));
+    scene.pool.nudge();
+    assert!(core.queue.is_empty(), "it must not be queued");
+    let mut owed = Owed::default();
+    let count = |core: &Core, _: &_| core.host.counts.expire();
+    let task = core.withdraw(location, count, &mut owed);
+    assert!(task.is_some(), "it is there, under its generation");
+    core.pay(&mut owed);
+    scene.end_wake();
+    scene.end_drop.send(()).expect("it waits");
+}
+
 /// Laws 14 and 21: such a task was handed to a worker that owes nothing but a waker, as soon as a lock is free. The
 /// worker calls the waker, then runs the task.
 #[test]

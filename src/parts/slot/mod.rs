@@ -35,15 +35,21 @@ pub(crate) use word::{State, Word};
 pub(crate) struct Claim {
     /// `true` if the worker is parked, and must be unparked once it has its order.
     pub(crate) parked: bool,
+    /// `true` if the worker calls wakers. Then a task that it gets stays `Offered`, whoever waits for it.
+    calls: bool,
 }
 
 impl Claim {
     /// The claim on an awake worker: a new worker, or a worker whose task was taken back.
-    pub(crate) const AWAKE: Self = Self { parked: false };
+    pub(crate) const AWAKE: Self = Self {
+        parked: false,
+        calls: false,
+    };
 
     const fn of(before: Word) -> Self {
         Self {
             parked: before.is_parked(),
+            calls: matches!(before.state(), State::Calling),
         }
     }
 }
@@ -248,10 +254,9 @@ impl<T, R> Slot<T, R> {
         // SAFETY: the caller holds the slot, so the mailbox is empty and only the caller may write
         // it.
         (self.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
-        let to = if revocable {
-            State::Offered
-        } else {
-            State::Busy
+        let to = match revocable || claim.calls {
+            true => State::Offered,
+            false => State::Busy,
         };
         // SAFETY: by this function's contract, the caller holds the slot.
         unsafe { self.order(claim, to, GENERATION) }.generation()
@@ -370,15 +375,24 @@ impl<T, R> Slot<T, R> {
         })
     }
 
-    /// Puts a task back that the calling worker has taken out of its mailbox. The worker is going to start it, and
-    /// so its caller cannot take it back any more.
+    /// Puts a task back that the calling thread has taken out of the mailbox.
     ///
     /// # Safety
-    /// The caller is the slot's worker, in `Busy`, and has taken this task by [`Slot::poll_order`].
+    /// The caller is the slot's worker, in `Busy`, and has taken this task by [`Slot::poll_order`]; or it holds the slot,
+    /// and has taken the task by [`Slot::revoke`].
     pub(crate) unsafe fn put_back(&self, task: T, permit: Permit) {
         permit.leave_with_task();
-        // SAFETY: by this function's contract, the mailbox is empty, and only the worker may write it.
+        // SAFETY: by this function's contract, the mailbox is empty, and only the caller may write it.
         (self.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
+    }
+
+    /// Offers the revoked task that was put back, under the same generation.
+    ///
+    /// # Safety
+    /// The caller holds the slot, and has put the task back.
+    pub(crate) unsafe fn offer_put_back(&self) {
+        // SAFETY: by this function's contract, the caller holds the slot.
+        unsafe { self.order(Claim::AWAKE, State::Offered, 0) };
     }
 
     /// Offers a task that the calling worker has in hand: its caller may take it back until the worker starts it.

@@ -26,12 +26,15 @@ pub(crate) fn obey(pool: &Arc<Pool>) -> io::Result<()> {
             let Some(pool) = pool.upgrade() else { return };
             if helps {
                 let pool = Arc::clone(&pool);
-                // It may wait for a thread that is stopped.
-                thread::spawn(move || {
+                // It may wait for a thread that is stopped. So it has a thread, too, if the OS gives one.
+                let aid = move || {
                     pool.nudge();
                     let more = pool.set_limit(pool.limit() + 1);
                     eprintln!("nudged; workers: at most {} {more:?}", pool.limit());
-                });
+                };
+                if let Err(error) = thread::Builder::new().spawn(aid) {
+                    eprintln!("no thread for a nudge: {error}");
+                }
             } else {
                 eprintln!("{pool:?}");
             }
