@@ -325,31 +325,42 @@ fn law02_no_call_runs_whose_group_was_cancelled_during_a_waker() {
 /// takes its closure back. The waker sees nothing of the task.
 #[test]
 fn law03_a_caller_takes_its_task_back_during_a_waker() {
-    timed_each([false, true], |in_group| {
-        let ledger = Ledger::new(1);
-        let task = ledger.task(0);
-        let before = Before::new(move |pool| {
-            let (group, limit) = (pool.group(), ms(200));
-            let outcome = match in_group {
-                true => group.do_with_deadline(task, limit),
-                false => pool.do_with_deadline(task, limit),
-            };
-            group.wait();
-            match outcome {
-                Err(DeadlineError::Expired(unrun)) => unrun.into_inner(),
-                other => panic!("{other:?}"),
+    timed_each(
+        product([false, true], [false, true]),
+        |(in_group, nudged)| {
+            let ledger = Ledger::new(1);
+            let task = ledger.task(0);
+            let before = Before::new(move |pool| {
+                let (group, limit) = (pool.group(), ms(200));
+                let outcome = match in_group {
+                    true => group.do_with_deadline(task, limit),
+                    false => pool.do_with_deadline(task, limit),
+                };
+                group.wait();
+                match outcome {
+                    Err(DeadlineError::Expired(unrun)) => unrun.into_inner(),
+                    other => panic!("{other:?}"),
+                }
+            });
+            if nudged {
+                before.pool.nudge();
+                assert_eq!(
+                    before.pool.stats().queued,
+                    0,
+                    "its caller finds it where it is"
+                );
             }
-        });
-        let back = arrives("the call", &before.told);
-        let s = before.pool.stats();
-        assert_eq!((s.expired, s.timed_out), (1, 0), "{s}");
-        assert_eq!(ledger.fate(0), (0, 0), "it came back");
-        drop(back);
-        before.waker.open();
-        assert_eq!(arrives("the waker", &before.seen), (false, None));
-        at_rest(&before.pool);
-        assert_eq!(ledger.fate(0), (0, 1));
-    });
+            let back = arrives("the call", &before.told);
+            let s = before.pool.stats();
+            assert_eq!((s.expired, s.timed_out), (1, 0), "{s}");
+            assert_eq!(ledger.fate(0), (0, 0), "it came back");
+            drop(back);
+            before.waker.open();
+            assert_eq!(arrives("the waker", &before.seen), (false, None));
+            at_rest(&before.pool);
+            assert_eq!(ledger.fate(0), (0, 1));
+        },
+    );
 }
 
 /// Law 18: as above, but the waker takes so long that too little time is left.

@@ -17,7 +17,7 @@ use std::time::Duration;
 fn act(rig: &Arc<Rig>, dice: &mut Dice) {
     let steps = dice.below(4);
     let work = move || (0..steps).for_each(|_| step());
-    match dice.below(8) {
+    match dice.below(9) {
         0 | 1 => _ = rig.wait(ticks(dice.between(1, 40)), work),
         2 => {
             if let Ok(held) = rig.handle(rig.pool.awaitable(), Adds::NOTHING, work) {
@@ -30,6 +30,7 @@ fn act(rig: &Arc<Rig>, dice: &mut Dice) {
             team.cancel(rig, dice);
         }
         4 => drop((rig.pool.stats(), rig.pool.workers())),
+        5 => rig.pool.nudge(),
         _ => drop(rig.serve(Adds::policy(WhenFull::Refuse), work)),
     }
 }

@@ -26,7 +26,8 @@ enum Aside {
 
 impl<H: Host> Core<H> {
     /// Moves the tasks that wait in mailboxes, because their workers are in user code, to the queue. Those that must
-    /// not be queued stay.
+    /// not be queued stay, and those that were offered again: a node has one mailbox in its life, because its caller reads
+    /// slot and generation one after the other.
     pub(crate) fn empty_mailboxes(self: &Arc<Self>, owed: &mut Owed) {
         for it in &self.slots {
             if it.record.pays() == Kinds::NONE && !it.record.is_new() {
@@ -35,7 +36,7 @@ impl<H: Host> Core<H> {
             let Some((task, permit)) = it.revoke(it.load().generation()) else {
                 continue;
             };
-            if task.look().must_not_queue {
+            if task.look().must_not_queue || task.is_offered_again() {
                 // SAFETY: this thread revoked the task, so it holds the slot (`Held`), and puts the task back.
                 unsafe {
                     it.put_back(task, permit);

@@ -6,7 +6,7 @@
 //! fills one cache line.
 
 use crate::error::TaskError;
-use crate::parts::completion::{Answered, WaitNode};
+use crate::parts::completion::{Answered, Moved, WaitNode};
 use crate::parts::members::{Ended, Gone, Leaving, Pending};
 use crate::work::context::Ctx;
 use crate::work::env::Env;
@@ -390,6 +390,12 @@ impl Task {
         if let Some(node) = self.node() {
             node.offer_on(slot, generation);
         }
+    }
+
+    /// Returns `true` if the task was put into a mailbox again, for its blocked caller.
+    pub(crate) fn is_offered_again(&self) -> bool {
+        let to = self.node().and_then(WaitNode::moved_to);
+        matches!(to, Some(Moved::Mailbox(..)))
     }
 
     /// Returns `true` if the task may run if it is started now.

@@ -2,6 +2,7 @@
 
 use super::findings::{self, Finding};
 use crate::engine::shared::{Core, Registry};
+use crate::parts::backoff::IN_MODELS;
 use crate::parts::gate::Flags;
 use crate::parts::queue::CellState;
 use crate::parts::slot::{State, Word};
@@ -18,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// For how long, and in how many readings, a nudge watches counts that look wrong.
 const WATCH: Duration = Duration::from_millis(500);
-const WATCHES: usize = 50;
+const WATCHES: usize = if IN_MODELS { 4 } else { 50 };
 
 /// The state of the core, for a person who looks at a pool that hangs. CONTRIBUTING.md says how to read
 /// it.
@@ -212,7 +213,10 @@ impl Core {
             all.retain(Finding::is_of_counts);
             all
         };
-        let pause = |_| std::thread::sleep(WATCH / WATCHES as u32);
+        let pause = |_| match IN_MODELS {
+            true => thread::yield_now(),
+            false => std::thread::sleep(WATCH / WATCHES as u32),
+        };
         !self.lasting(WATCHES, pause, of_counts).0.is_empty()
     }
 

@@ -47,7 +47,7 @@ const IN_MAILBOX: u64 = 2;
 pub(crate) enum Moved {
     /// This position of the queue.
     Queue(u64),
-    /// The mailbox of this slot, as the task of this generation.
+    /// The mailbox of this slot, as the task of this generation. From there it is moved no more.
     Mailbox(usize, u64),
 }
 
@@ -193,9 +193,10 @@ impl WaitNode {
     }
 
     /// Notes that a worker offers the task again, in its mailbox. Called before the caller can take the
-    /// task there. Not for a node on the heap.
+    /// task there. Not for a node on the heap. Once in a node's life: its caller reads slot and generation one after the other.
     pub(crate) fn offer_on(&self, slot: usize, generation: u64) {
         self.alive.touch();
+        debug_assert!(!matches!(self.moved_to(), Some(Moved::Mailbox(..))));
         // Relaxed: the store below publishes it.
         self.worker_slot.store(slot as u32 + 1, Ordering::Relaxed);
         // ORDERING: C3: releases the slot.
