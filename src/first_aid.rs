@@ -23,11 +23,15 @@ impl Pool {
     /// Has the pool look for all that waits: first aid for a pool that hangs.
     ///
     /// In a healthy pool nothing waits that need not, and this call does nothing but that it may start a worker.
-    /// It is for a service in which a thread is stopped between two steps, or this crate has a fault. It notifies an
-    /// idle worker for each queued task, or starts one; it passes free space to the submissions that wait; and
-    /// it wakes workers that sleep although they have a task. It trusts no count of the pool for that. If a count of
-    /// workers that look at the queue has been wrong for half a second, the pool does without it, and is a little slower, until
-    /// a later call of this function finds it right.
+    /// It is for a service in which a thread is stopped between two steps, or this crate has a fault. It
+    ///
+    /// * notifies an idle worker for each queued task, or starts one;
+    /// * passes free space to the submissions that wait;
+    /// * wakes workers that sleep although they have a task;
+    /// * gives tasks whose worker calls user code first, such as a waker, to other workers, if they may be queued.
+    ///
+    /// It trusts no count of the pool for that. If a count of workers that look at the queue has been wrong for half a
+    /// second, the pool does without it, and is a little slower, until a later call of this function finds it right.
     ///
     /// It cannot help if all workers are in user code that does not return: [raise the limit](Pool::set_limit) then. Nor
     /// if a thread that holds a lock of the pool is stopped. Then this call may wait for that thread. It also runs
