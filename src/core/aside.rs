@@ -44,10 +44,13 @@ impl<H: Host> Core<H> {
                 }
                 continue;
             }
-            H::push_again(self, task, permit, owed);
-            it.record.count_moved();
-            // SAFETY: this thread revoked the task, so it holds the slot (`Held`). The claim is `AWAKE`: as in `withdraw`.
-            unsafe { it.send_searching(Claim::AWAKE) };
+            let leave = || {
+                it.record.count_moved();
+                // SAFETY: this thread revoked the task, so it holds the slot (`Held`). The claim is `AWAKE`: as in
+                // `withdraw`.
+                unsafe { it.send_searching(Claim::AWAKE) };
+            };
+            H::push_again(self, task, permit, leave, owed);
         }
     }
 }
@@ -156,10 +159,12 @@ impl<H: Host> Worker<'_, H> {
             unsafe { it.put_back(task, permit) };
             return Aside::MustStart;
         }
-        H::push_again(core, task, permit, owed);
-        it.record.count_moved();
-        // SAFETY: this thread is the slot's worker, `Busy`.
-        unsafe { it.step(State::Busy, State::Searching) };
+        let leave = || {
+            it.record.count_moved();
+            // SAFETY: this thread is the slot's worker, `Busy`.
+            unsafe { it.step(State::Busy, State::Searching) };
+        };
+        H::push_again(core, task, permit, leave, owed);
         Aside::Searches
     }
 

@@ -64,10 +64,16 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// Called after each push that does not take the fast way. The host may take the task out again.
     fn has_pushed(core: &Arc<Core<Self>>, position: u64, stamp: u64, owed: &mut Owed);
 
-    /// Pushes a task that a worker moves from its mailbox to the queue, and makes sure that another worker looks
-    /// at it. Tells the task's waiter the position before another thread can take the task there. The host may
-    /// take the task out again.
-    fn push_again(core: &Arc<Core<Self>>, task: Task, permit: Permit, owed: &mut Owed);
+    /// Pushes a task that is moved from a mailbox to the queue, and owes a look at it. Tells the task's waiter the
+    /// position before another thread can take the task there. Right after the push it calls `leave`, by which the caller
+    /// gives up the slot. The host may take the task out again.
+    fn push_again(
+        core: &Arc<Core<Self>>,
+        task: Task,
+        permit: Permit,
+        leave: impl FnOnce(),
+        owed: &mut Owed,
+    );
 
     /// Counts a task that has left its place and will not run.
     fn count_unrun(core: &Core<Self>, end: TaskEnd);

@@ -440,6 +440,7 @@ impl<H: Host> Core<H> {
                 return Ok(());
             }
             if let Some(claim) = slot.claim_idle() {
+                // The notice comes after the claim: others that saw it without a worker would look in vain.
                 // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
                 unsafe { slot.notify(claim, self.in_flight.notify()) };
                 told += 1;

@@ -54,9 +54,16 @@ impl Host for Shared {
         core.discard_if_late(position, owed);
     }
 
-    fn push_again(core: &Arc<Core>, task: Task, permit: Permit, owed: &mut Owed) {
+    fn push_again(
+        core: &Arc<Core>,
+        task: Task,
+        permit: Permit,
+        leave: impl FnOnce(),
+        owed: &mut Owed,
+    ) {
         let group = task.look().members.as_ref().map(Pending::share);
         let position = (core.queue).push_with(&mut Some(task), permit, Task::move_to);
+        leave();
         owed.look();
         Self::has_pushed(core, position, Self::stamp(core), owed);
         if let Some(group) = group {

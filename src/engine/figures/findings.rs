@@ -55,10 +55,14 @@ pub(crate) enum What {
 }
 
 impl Finding {
-    /// Returns `true` if threads rely on a count of workers that look at the queue, and none of these looks.
-    pub(crate) fn is_of_counts(&self) -> bool {
-        use What::{AwakeUnitsInHand, LookNotDone, NoticesInHand};
-        matches!(self.what, AwakeUnitsInHand | NoticesInHand | LookNotDone)
+    /// Returns `true` if a count of workers that look at the queue has a unit that no worker has.
+    pub(super) fn is_lost_unit(&self) -> bool {
+        matches!(self.what, What::AwakeUnitsInHand | What::NoticesInHand)
+    }
+
+    /// Returns `true` if nobody looks of those who are to.
+    pub(super) fn is_look_not_done(&self) -> bool {
+        self.what == What::LookNotDone
     }
 
     /// Returns `true` if both are about the same event, perhaps with other counts.

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// For how long, and in how many readings, a nudge watches counts that look wrong.
 const WATCH: Duration = Duration::from_millis(500);
-const WATCHES: usize = if IN_MODELS { 4 } else { 50 };
+const WATCHES: usize = if IN_MODELS { READINGS } else { 50 };
 
 /// The state of the core, for a person who looks at a pool that hangs. CONTRIBUTING.md says how to read
 /// it.
@@ -193,50 +193,19 @@ impl Core {
     /// other, so a thread between two steps looks like a fault for a moment. A finding is what is to be seen in
     /// each of several readings. Also returns the last of them.
     pub(crate) fn findings(&self) -> (Vec<Finding>, Reading) {
-        // The last one comes later than a thread that was preempted is likely to stay so.
-        let pause = |reading| match reading + 1 == READINGS {
-            true => std::thread::sleep(PAUSE),
-            false => thread::yield_now(),
-        };
-        self.lasting(READINGS, pause, findings::of)
-    }
-
-    /// Returns `true` if the counts of workers that look at the queue are wrong, or are held up by a stopped thread,
-    /// whether the pool relies on them or not. Takes half a second to be sure of it.
-    pub(crate) fn are_counts_wrong(&self) -> bool {
-        let of_counts = |reading: &Reading| {
-            let trusted = Reading {
-                trusts_counts: true,
-                ..reading.clone()
-            };
-            let mut all = findings::of(&trusted);
-            all.retain(Finding::is_of_counts);
-            all
-        };
-        let pause = |_| match IN_MODELS {
-            true => thread::yield_now(),
-            false => std::thread::sleep(WATCH / WATCHES as u32),
-        };
-        !self.lasting(WATCHES, pause, of_counts).0.is_empty()
-    }
-
-    /// Returns what `see` finds in each of several readings, with a pause before each but the first. Also returns the
-    /// last of them.
-    fn lasting(
-        &self,
-        readings: usize,
-        pause: impl Fn(usize),
-        see: impl Fn(&Reading) -> Vec<Finding>,
-    ) -> (Vec<Finding>, Reading) {
         let mut last = self.reading();
-        let mut all = see(&last);
-        for reading in 1..readings {
+        let mut all = findings::of(&last);
+        for reading in 1..READINGS {
             if all.is_empty() {
                 break;
             }
-            pause(reading);
+            // The last one comes later than a thread that was preempted is likely to stay so.
+            match reading + 1 == READINGS {
+                true => std::thread::sleep(PAUSE),
+                false => thread::yield_now(),
+            }
             last = self.reading();
-            let again = see(&last);
+            let again = findings::of(&last);
             all.retain_mut(
                 |finding| match again.iter().find(|it| it.is_like(finding)) {
                     Some(it) => {
@@ -248,5 +217,34 @@ impl Core {
             );
         }
         (all, last)
+    }
+
+    /// Returns `true` if the counts of workers that look at the queue are wrong, or are held up by a stopped thread,
+    /// whether the pool relies on them or not. Watches for half a second, if they look so. In a pool with traffic a thread
+    /// between two steps may hide a unit that no worker has, or show one. So such units must be in most readings.
+    pub(crate) fn are_counts_wrong(&self) -> bool {
+        let (mut with_units, mut stuck) = (0, None);
+        for reading in 0..WATCHES {
+            if reading == READINGS && with_units == 0 && stuck.is_none() {
+                return false;
+            }
+            if reading > 0 {
+                match IN_MODELS {
+                    true => thread::yield_now(),
+                    false => std::thread::sleep(WATCH / WATCHES as u32),
+                }
+            }
+            let mut it = self.reading();
+            it.trusts_counts = true;
+            let all = findings::of(&it);
+            with_units += usize::from(all.iter().any(Finding::is_lost_unit));
+            let look = all.into_iter().find(Finding::is_look_not_done);
+            stuck = match (reading, stuck, look) {
+                (0, _, look) => look,
+                (_, Some(before), Some(look)) if look.is_like(&before) => Some(look),
+                _ => None,
+            };
+        }
+        with_units > WATCHES / 2 || stuck.is_some()
     }
 }

@@ -4,6 +4,7 @@
 //! waits that need not. CONTRIBUTING.md, "When a pool hangs", says how a person comes to this.
 
 use crate::engine::shared::{Core, Registry};
+use crate::parts::line::POOL;
 use crate::sync::{Arc, Patience};
 use crate::work::owed::{Due, Owed};
 
@@ -18,20 +19,23 @@ impl Core {
         self.env.trust_counts(!self.are_counts_wrong());
         // A thread that is stopped may hold any lock. So this waits for none before it has done what needs no lock,
         // or another one (`Core::pay_others`).
-        if let Ok(registry) = self.registry_by(Patience::Tries) {
-            self.wake_told(&registry);
-        }
+        let woken = self.registry_by(Patience::Tries);
+        let woken = woken.map(|registry| self.wake_told(&registry)).is_ok();
         self.empty_mailboxes(&mut owed);
         if self.look_anyway(&mut owed).is_err() {
             owed.look();
         }
-        for (line, entries) in self.host.line.passable(&self.gate).unwrap_or_default() {
+        let lines = self.host.line.passable(&self.gate);
+        for (line, entries) in lines.unwrap_or_else(|| vec![(POOL, 1)]) {
             (0..entries).for_each(|_| owed.note(Due::Pass(line)));
         }
         if self.gate.flags().is_closed() && self.gate.taken() == 0 {
             owed.note(Due::Over);
         }
         self.pay(&mut owed);
+        if !woken {
+            self.wake_told(&self.registry());
+        }
     }
 
     /// Unparks the workers that sleep although they have an order.

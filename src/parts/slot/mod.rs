@@ -12,7 +12,7 @@
 //! it and pushes a new entry first.
 //!
 //! **The mailbox** belongs to the thread that holds a `Held` slot. While the slot is `Offered`, nobody touches it:
-//! the worker and the waiter compete for the next step. From `Busy` on, it belongs to the worker. Every step
+//! the worker, the waiter and a nudge compete for the next step. From `Busy` on, it belongs to the worker. Every step
 //! into `Offered` or `Busy` releases what was written there, and every step out of these states acquires it. If
 //! a thread took a step without owning the slot, the mailbox would have two owners. So such steps are
 //! `unsafe`, and their contracts name the threads that may take them.
@@ -311,7 +311,7 @@ impl<T, R> Slot<T, R> {
     ///
     /// # Safety
     /// There is a task in the mailbox, and only the caller may take it: it is the worker and saw
-    /// `Busy` or won `Offered -> Busy`, or it is the task's caller and won `Offered -> Held`.
+    /// `Busy` or won `Offered -> Busy`, or it won `Offered -> Held`.
     #[inline]
     unsafe fn empty(&self) -> T {
         // SAFETY: by this function's contract.
