@@ -3,18 +3,20 @@
 use crate::pool::Pool;
 use std::fmt;
 
-/// The pool's settings, its [`Stats`](crate::Stats), and its inside: first *findings*, which are what keeps workers,
-/// tasks or submissions waiting, and figures that do not fit together; then the words that they come from. This waits
-/// for no lock, so it works in a pool that hangs. [`outcomes`](crate::docs::outcomes) says when to print it.
+/// First *findings*: what keeps workers, tasks or submissions waiting, and figures that do not fit together. Then the
+/// pool's settings, its [`Stats`](crate::Stats), and the words from which the findings come. This waits for no lock, so it
+/// works in a pool that hangs. [`outcomes`](crate::docs::outcomes) says when to print it.
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (findings, reading) = self.core().findings();
         f.debug_struct("Pool")
+            .field("findings", &findings)
             .field("max_workers", &self.max_workers())
             .field("min_workers", &self.min_workers())
             .field("queue_capacity", &self.queue_capacity())
             .field("closed", &self.is_closed())
             .field("stats", &self.stats())
-            .field("inside", &self.core().inside())
+            .field("reading", &reading)
             .finish()
     }
 }

@@ -125,21 +125,7 @@ impl Registered {
     }
 }
 
-/// What `{pool:?}` shows: a reading, and what this and other readings say.
-#[derive(Debug)]
-#[allow(dead_code, reason = "read by `Debug`")]
-pub(crate) struct Inside {
-    findings: Vec<Finding>,
-    reading: Reading,
-}
-
 impl Core {
-    /// Returns what `{pool:?}` shows of the core.
-    pub(crate) fn inside(&self) -> Inside {
-        let (findings, reading) = self.findings();
-        Inside { findings, reading }
-    }
-
     /// Returns the state of the core. Its fields are read one after the other.
     pub(crate) fn reading(&self) -> Reading {
         let [awake, notified] = self.in_flight.figures();
