@@ -30,10 +30,10 @@ impl Pool {
     /// * notifies an idle worker for each queued task, or starts one;
     /// * passes free space to the submissions that wait;
     /// * wakes workers that sleep although they have a task;
-    /// * gives tasks whose worker calls user code first, such as a waker, to other workers, if they may be queued.
+    /// * gives tasks that wait for a waker or a start hook of their worker to other workers, if they may be queued.
     ///
-    /// It trusts no count of the pool for that. If a count of workers that look at the queue has been wrong for half a
-    /// second, the pool does without it, and is a little slower, until a later call of this function finds it right.
+    /// It trusts no count of the pool for that. If the counts of workers that look at the queue have been wrong for half a
+    /// second, the pool does without them, and is a little slower, until a later call of this function finds both zero.
     ///
     /// It cannot help if all workers are in user code that does not return: [raise the limit](Pool::set_limit) then. Nor
     /// if a thread that holds a lock of the pool is stopped. Then this call may wait for that thread. It also runs

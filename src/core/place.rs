@@ -427,7 +427,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Makes workers look at the queue, whatever the counts and the rings say, and whoever looks already: that thread
-    /// may be stopped. Notifies an idle worker for each queued task. If too few are idle, starts one, if a slot is
+    /// may be stopped. Notifies an idle worker that sleeps for each queued task. If too few do, starts one, if a slot is
     /// free. Returns the error if that needs the host's lock, and another thread has it.
     #[cold]
     pub(crate) fn look_anyway(self: &Arc<Self>, owed: &mut Owed) -> Result<(), IsHeld> {
@@ -443,7 +443,8 @@ impl<H: Host> Core<H> {
                 // The notice comes after the claim: others that saw it without a worker would look in vain.
                 // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
                 unsafe { slot.notify(claim, self.in_flight.notify()) };
-                told += 1;
+                // One that is awake may be stopped.
+                told += u64::from(claim.parked);
             }
         }
         H::try_lock(self)?;

@@ -205,32 +205,33 @@ impl Core {
         (all, last)
     }
 
-    /// Returns `true` if the counts of workers that look at the queue are wrong, or are held up by a stopped thread,
-    /// whether the pool relies on them or not. Watches for half a second, if they look so. In a pool with traffic a thread
-    /// between two steps may hide a unit that no worker has, or show one. So such units must be in most readings.
-    pub(crate) fn are_counts_wrong(&self) -> bool {
-        let (mut with_units, mut stuck) = (0, None);
-        for reading in 0..WATCHES {
-            if reading == READINGS && with_units == 0 && stuck.is_none() {
-                return false;
-            }
-            if reading > 0 {
-                match IN_MODELS {
-                    true => thread::yield_now(),
-                    false => std::thread::sleep(WATCH / WATCHES as u32),
-                }
-            }
-            let mut it = self.reading();
-            it.trusts_counts = true;
-            let all = findings::of(&it);
-            with_units += usize::from(all.iter().any(Finding::is_lost_unit));
-            let look = all.into_iter().find(Finding::is_look_not_done);
-            stuck = match (reading, stuck, look) {
-                (0, _, look) => look,
-                (_, Some(before), Some(look)) if look.is_like(&before) => Some(look),
-                _ => None,
+    /// Returns `true` if the pool may rely on the counts of workers that look at the queue. If both are zero, nobody relies on
+    /// them. If it does rely on them, they are wrong if, for half a second, they have units that no worker has, or nobody looks
+    /// although tasks are queued. Otherwise they are wrong until both have been zero: a worker that is stopped may be in them.
+    pub(crate) fn may_trust_counts(&self) -> bool {
+        let trusts = self.env.trusts_counts();
+        let mut wrong = None;
+        for _ in 0..WATCHES {
+            let it = Reading {
+                trusts_counts: true,
+                ..self.reading()
             };
+            if it.awake + it.notified == 0 {
+                return true;
+            }
+            let says = findings::of(&it);
+            let [units, looks] = [Finding::is_lost_unit, Finding::is_look_not_done]
+                .map(|is_it| says.iter().any(is_it));
+            let [all_units, all_looks] = *wrong.get_or_insert([units, looks]);
+            wrong = Some([units && all_units, looks && all_looks]);
+            if trusts && wrong == Some([false, false]) {
+                return true;
+            }
+            match IN_MODELS {
+                true => thread::yield_now(),
+                false => std::thread::sleep(WATCH / WATCHES as u32),
+            }
         }
-        with_units > WATCHES / 2 || stuck.is_some()
+        false
     }
 }

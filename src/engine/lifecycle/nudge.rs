@@ -16,7 +16,7 @@ impl Core {
             return;
         }
         let mut owed = Owed::default();
-        self.env.trust_counts(!self.are_counts_wrong());
+        self.env.trust_counts(self.may_trust_counts());
         // A thread that is stopped may hold any lock. So this waits for none before it has done what needs no lock,
         // or another one (`Core::pay_others`).
         let woken = self.registry_by(Patience::Tries);
@@ -25,17 +25,30 @@ impl Core {
         if self.look_anyway(&mut owed).is_err() {
             owed.look();
         }
-        let lines = self.host.line.passable(&self.gate);
-        for (line, entries) in lines.unwrap_or_else(|| vec![(POOL, 1)]) {
-            (0..entries).for_each(|_| owed.note(Due::Pass(line)));
-        }
         if self.gate.flags().is_closed() && self.gate.taken() == 0 {
             owed.note(Due::Over);
         }
+        let passes = self.note_passes(&mut owed);
         self.pay(&mut owed);
+        // What was held up by a lock that was only busy.
         if !woken {
             self.wake_told(&self.registry());
         }
+        if !passes {
+            self.note_passes(&mut owed);
+            self.pay(&mut owed);
+        }
+    }
+
+    /// Notes the passes that threads owe in a healthy pool. If another thread has the lock of the lines, notes one, whose
+    /// payer waits for the lock, and returns `false`.
+    fn note_passes(&self, owed: &mut Owed) -> bool {
+        let lines = self.host.line.passable(&self.gate);
+        let is_known = lines.is_some();
+        for (line, entries) in lines.unwrap_or_else(|| vec![(POOL, 1)]) {
+            (0..entries).for_each(|_| owed.note(Due::Pass(line)));
+        }
+        is_known
     }
 
     /// Unparks the workers that sleep although they have an order.

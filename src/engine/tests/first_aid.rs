@@ -111,10 +111,31 @@ fn a_nudge_starts_a_thread_beside_a_worker_that_looks_and_is_held_up() {
     // The worker that is counted has not looked for half a second, so no task relies on it.
     assert!(!core.env.trusts_counts());
     has_helped(&core, 1);
+    core.nudge();
+    assert!(!core.env.trusts_counts(), "that worker is still counted");
     let left = awake.leave(&core.in_flight);
     left.expect("it was counted").fulfill();
     core.nudge();
     assert!(core.env.trusts_counts(), "the counts are right again");
+    drop(open);
+    end(&core);
+}
+
+#[test]
+fn a_nudge_frees_a_task_from_a_start_hook() {
+    let (open, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let hook = move |slot| {
+        if slot == 0 {
+            let _ = lock(&gate).recv();
+        }
+    };
+    let builder = Builder::new().max_workers(2).queue_capacity(4);
+    let core = pool(builder.on_worker_start(hook));
+    let (tell, told) = mpsc::channel();
+    assert!(serves(&core, move || tell.send(()).expect("a test")));
+    core.nudge();
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
     drop(open);
     end(&core);
 }

@@ -35,22 +35,22 @@ pub(crate) use word::{State, Word};
 pub(crate) struct Claim {
     /// `true` if the worker is parked, and must be unparked once it has its order.
     pub(crate) parked: bool,
-    /// `true` if the worker calls wakers. Then a task that it gets stays `Offered`, whoever waits for it.
-    calls: bool,
+    /// `true` if the worker may be in user code. Then a task that it gets stays `Offered`, whoever waits for it.
+    held_up: bool,
 }
 
 impl Claim {
     /// The claim on an awake worker: a new worker, or a worker whose task was taken back.
-    pub(crate) const AWAKE: Self = Self {
-        parked: false,
-        calls: false,
-    };
+    pub(crate) const AWAKE: Self = Self::new(false, false);
+    /// The claim on a new worker that runs a start hook first.
+    pub(crate) const HELD_UP: Self = Self::new(false, true);
+
+    const fn new(parked: bool, held_up: bool) -> Self {
+        Self { parked, held_up }
+    }
 
     const fn of(before: Word) -> Self {
-        Self {
-            parked: before.is_parked(),
-            calls: matches!(before.state(), State::Calling),
-        }
+        Self::new(before.is_parked(), matches!(before.state(), State::Calling))
     }
 }
 
@@ -254,7 +254,7 @@ impl<T, R> Slot<T, R> {
         // SAFETY: the caller holds the slot, so the mailbox is empty and only the caller may write
         // it.
         (self.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
-        let to = match revocable || claim.calls {
+        let to = match revocable || claim.held_up {
             true => State::Offered,
             false => State::Busy,
         };

@@ -1,5 +1,5 @@
 //! Two signals for the night on which a pool hangs. SIGUSR1 prints the pool, and a second later once more. SIGUSR2 gives
-//! first aid: it nudges the pool, and lets it have one more worker, for one that user code holds. "When a pool hangs"
+//! first aid: it nudges the pool. If tasks are still queued or all workers busy after that, it lets the pool have one more worker. "When a pool hangs"
 //! in the CONTRIBUTING.md of lazypool says when to send which, and how to read what is printed.
 
 use lazypool::Pool;
@@ -29,8 +29,13 @@ pub(crate) fn obey(pool: &Arc<Pool>) -> io::Result<()> {
                 // It may wait for a thread that is stopped. So it has a thread, too, if the OS gives one.
                 let aid = move || {
                     pool.nudge();
-                    let more = pool.set_limit(pool.limit() + 1);
-                    eprintln!("nudged; workers: at most {} {more:?}", pool.limit());
+                    eprintln!("nudged");
+                    thread::sleep(Duration::from_millis(500));
+                    let stats = pool.stats();
+                    if stats.queued > 0 || stats.idle == 0 && stats.workers > 0 {
+                        let more = pool.set_limit(pool.limit() + 1);
+                        eprintln!("workers: at most {} {more:?}", pool.limit());
+                    }
                 };
                 if let Err(error) = thread::Builder::new().spawn(aid) {
                     eprintln!("no thread for a nudge: {error}");
