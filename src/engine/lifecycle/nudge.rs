@@ -1,4 +1,4 @@
-//! First aid for a pool that hangs: it looks for all that waits, and trusts no count and no ring.
+//! First aid for a pool that hangs: it looks for all that waits, and trusts no count and not the ready ring.
 //!
 //! A thread may have been stopped between two steps, or a fault of this crate may have left a count wrong. Then a task
 //! waits that need not. CONTRIBUTING.md, "When a pool hangs", says how a person comes to this.
