@@ -1,6 +1,7 @@
-//! Two signals for the night on which a pool hangs. SIGUSR1 prints the pool, and a second later once more. SIGUSR2 gives
-//! first aid: it nudges the pool. If tasks are still queued or all workers busy after that, it lets the pool have one more worker. "When a pool hangs"
-//! in the CONTRIBUTING.md of lazypool says when to send which, and how to read what is printed.
+//! Two signals for the night on which a pool hangs. SIGUSR1 prints the pool, and a second later once more. SIGUSR2
+//! gives first aid: it nudges the pool. If tasks are still queued or all workers busy after that, it lets the pool
+//! have one more worker. "When a pool hangs" in the CONTRIBUTING.md of lazypool says when to send which, and how to
+//! read what is printed.
 
 use lazypool::Pool;
 use std::{io, sync::Arc, thread, time::Duration};
