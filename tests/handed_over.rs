@@ -63,9 +63,8 @@ impl Scene {
         }
     }
 
-    /// Submits a task from the thread whose last worker calls the waker. Then lets the waker return, and waits
-    /// until the worker drops the value. The receiver gets what `submit` returns.
-    fn hand_over<T: Send + 'static>(
+    /// Submits a task from the thread whose last worker calls the waker. The receiver gets what `submit` returns.
+    fn give<T: Send + 'static>(
         &self,
         submit: impl FnOnce(&Pool) -> T + Send + 'static,
     ) -> mpsc::Receiver<T> {
@@ -75,9 +74,23 @@ impl Scene {
         self.jobs.send(Box::new(job)).unwrap();
         wait_until("the task", || self.pool.stats().accepted > accepted);
         assert_eq!(self.pool.stats().queued, 0, "it was handed over");
+        told
+    }
+
+    /// Submits a task as [`Self::give`] does. Then lets the waker return, and waits until the worker drops the
+    /// value.
+    fn hand_over<T: Send + 'static>(
+        &self,
+        submit: impl FnOnce(&Pool) -> T + Send + 'static,
+    ) -> mpsc::Receiver<T> {
+        let told = self.give(submit);
+        self.end_wake();
+        told
+    }
+
+    fn end_wake(&self) {
         self.waker.open();
         self.drops.wait_entered(1);
-        told
     }
 
     /// Lets all end. Returns the number of discarded and of expired tasks.
@@ -103,18 +116,14 @@ fn a_nudge_frees_a_task_from_a_worker_that_calls_a_waker() {
     ];
     timed_each(product([0, 4], [0, 1, 2, 3]), move |(queue, verb)| {
         let scene = Scene::new(3, queue);
-        let (pool, group) = (Arc::clone(&scene.pool), scene.pool.group());
-        let (ran, runs) = mpsc::channel();
-        let accepted = pool.stats().accepted;
-        let submit = move || verbs[verb](&pool, &group, Box::new(move || ran.send(()).unwrap()));
-        scene.jobs.send(Box::new(submit)).unwrap();
-        wait_until("the task", || scene.pool.stats().accepted > accepted);
-        assert_eq!(scene.pool.stats().queued, 0, "it was handed over");
+        let (group, (ran, runs)) = (scene.pool.group(), mpsc::channel());
+        let task = Box::new(move || ran.send(()).unwrap());
+        let told = scene.give(move |pool| verbs[verb](pool, &group, task));
         assert!(runs.try_recv().is_err(), "it waits for the waker");
         scene.pool.nudge();
         arrives("the task", &runs);
-        scene.waker.open();
-        scene.drops.wait_entered(1);
+        arrives("its submission", &told);
+        scene.end_wake();
         assert_eq!(scene.end(), (0, 0));
     });
 }

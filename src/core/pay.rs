@@ -94,9 +94,14 @@ impl<H: Host> Core<H> {
     /// Passes the dead cells that are to be passed. This needs no lock.
     pub(super) fn pass_dead(&self, owed: &mut Owed) {
         while owed.take_dead() && self.env.is_own_process() {
-            let mut freed = Freed::default();
-            self.queue.pass_dead(&mut freed);
-            owed.give_freed(&self.gate, &mut freed);
+            self.pass_some_dead(owed);
         }
+    }
+
+    /// Passes the dead cells at the queue's head, as many as one step passes.
+    pub(super) fn pass_some_dead(&self, owed: &mut Owed) {
+        let mut freed = Freed::default();
+        self.queue.pass_dead(&mut freed);
+        owed.give_freed(&self.gate, &mut freed);
     }
 }

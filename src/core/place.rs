@@ -426,14 +426,12 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Makes workers look at the queue, whatever the counts and the rings say, and whoever looks already: that thread
+    /// Makes workers look at the queue, whatever the counts and the ready ring say, and whoever looks already: that thread
     /// may be stopped. Notifies an idle worker that sleeps for each queued task. If too few do, starts one, if a slot is
     /// free. Returns the error if that needs the host's lock, and another thread has it.
     #[cold]
     pub(crate) fn look_anyway(self: &Arc<Self>, owed: &mut Owed) -> Result<(), IsHeld> {
-        let mut freed = Freed::default();
-        self.queue.pass_dead(&mut freed);
-        owed.give_freed(&self.gate, &mut freed);
+        self.pass_some_dead(owed);
         let mut told = 0;
         for slot in &self.slots {
             if told >= self.queue.len() {

@@ -66,6 +66,18 @@ fn accepted(core: &Core, job: impl Job) -> (Option<Task>, Permit) {
     (Some(Task::new(Moment::default(), (), job)), permit)
 }
 
+/// Returns a start hook that waits on this slot until the other value is dropped.
+fn waits_on(slot: usize) -> (impl Fn(usize) + Send + Sync + 'static, mpsc::Sender<()>) {
+    let (open, gate) = mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let hook = move |its| {
+        if its == slot {
+            let _ = lock(&gate).recv();
+        }
+    };
+    (hook, open)
+}
+
 /// Pushes a task, and looks for no worker.
 fn push_only(core: &Core, f: impl FnOnce() + Send + 'static) {
     let (mut task, permit) = accepted(core, f);

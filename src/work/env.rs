@@ -107,21 +107,20 @@ impl Env {
 
     /// Sets or clears [`SURPLUS`]. The caller holds the registry's lock.
     pub(crate) fn set_surplus(&self, is_there: bool) {
-        // ORDERING: P3: set before the thread that lowers the limit looks for idle workers.
-        if is_there {
-            self.phase.fetch_or(SURPLUS, Ordering::SeqCst);
-        } else {
-            self.phase.fetch_and(!SURPLUS, Ordering::SeqCst);
-        }
+        self.set(SURPLUS, is_there);
     }
 
     /// Says whether the pool's threads may rely on the counts of workers that look at the queue.
     pub(crate) fn trust_counts(&self, may: bool) {
-        // ORDERING: P3: set before this thread looks for idle workers.
-        if may {
-            self.phase.fetch_and(!DISTRUSTS, Ordering::SeqCst);
+        self.set(DISTRUSTS, !may);
+    }
+
+    fn set(&self, flag: u64, is_set: bool) {
+        // ORDERING: P3: set before the thread that lowers the limit, or nudges the pool, looks for idle workers.
+        if is_set {
+            self.phase.fetch_or(flag, Ordering::SeqCst);
         } else {
-            self.phase.fetch_or(DISTRUSTS, Ordering::SeqCst);
+            self.phase.fetch_and(!flag, Ordering::SeqCst);
         }
     }
 

@@ -119,47 +119,25 @@ fn a_worker_that_waits_is_found() {
     let with = |state, pays| says(|it| _ = it.slots.insert(1, slot(state, false, pays)));
     assert_eq!(with(State::Held, Kinds::NONE), "[SlotHeld(slot 1)]");
     assert_eq!(with(State::Offered, Kinds::NONE), "[OrderNotTaken(slot 1)]");
-    for state in [State::Busy, State::Retiring, State::Searching] {
-        let asleep = |it: &mut Reading| {
-            let its = slot(state, false, Kinds::NONE);
-            it.slots.insert(
-                1,
-                Inner {
-                    sleeps: true,
-                    ..its
-                },
-            );
-        };
-        assert_eq!(says(asleep), "[OrderNotTaken(slot 1)]");
-    }
-    let ending = |it: &mut Reading| {
-        let its = slot(State::Idle, false, Kinds::NONE);
-        it.slots.insert(
-            1,
-            Inner {
-                is_ending_task: true,
-                ..its
-            },
-        );
+    let changed = |state, change: fn(&mut Inner)| {
+        let mut its = slot(state, false, Kinds::NONE);
+        change(&mut its);
+        says(|it| _ = it.slots.insert(1, its))
     };
-    assert_eq!(says(ending), "[EndNotDone(slot 1)]");
+    for state in [State::Busy, State::Retiring, State::Searching] {
+        let asleep = changed(state, |its| its.sleeps = true);
+        assert_eq!(asleep, "[OrderNotTaken(slot 1)]");
+    }
+    let ending = changed(State::Idle, |its| its.is_ending_task = true);
+    assert_eq!(ending, "[EndNotDone(slot 1)]");
     let told = with(State::Retiring, Kinds::NONE);
     assert_eq!(told, "[OrderNotTaken(slot 1)]");
     let calls = with(State::Calling, Kinds::CAPTURES);
     assert_eq!(calls, r#"[UserCode(slot 1) {"values"}]"#);
     let ends = with(State::Retiring, Kinds::END);
     assert_eq!(ends, r#"[LockOrUserCode(slot 1) {"end"}]"#);
-    let new = |it: &mut Reading| {
-        let its = slot(State::Searching, false, Kinds::NONE);
-        it.slots.insert(
-            1,
-            Inner {
-                is_new: true,
-                ..its
-            },
-        );
-    };
-    assert_eq!(says(new), "[StartHook(slot 1)]");
+    let new = changed(State::Searching, |its| its.is_new = true);
+    assert_eq!(new, "[StartHook(slot 1)]");
     assert_eq!(says(|it| it.registry = None), "[RegistryLocked(1)]");
     assert_eq!(says(|it| it.passable = None), "[LinesLocked(1)]");
     let in_line = says(|it| it.passable = Some(2));

@@ -210,7 +210,8 @@ impl Core {
     /// although tasks are queued. Otherwise they are wrong until both have been zero: a worker that is stopped may be in them.
     pub(crate) fn may_trust_counts(&self) -> bool {
         let trusts = self.env.trusts_counts();
-        let mut wrong = None;
+        // Whether this was to be seen in all readings.
+        let (mut units, mut looks) = (true, true);
         for _ in 0..WATCHES {
             let it = Reading {
                 trusts_counts: true,
@@ -220,11 +221,9 @@ impl Core {
                 return true;
             }
             let says = findings::of(&it);
-            let [units, looks] = [Finding::is_lost_unit, Finding::is_look_not_done]
-                .map(|is_it| says.iter().any(is_it));
-            let [all_units, all_looks] = *wrong.get_or_insert([units, looks]);
-            wrong = Some([units && all_units, looks && all_looks]);
-            if trusts && wrong == Some([false, false]) {
+            units &= says.iter().any(Finding::is_lost_unit);
+            looks &= says.iter().any(Finding::is_look_not_done);
+            if trusts && !units && !looks {
                 return true;
             }
             match IN_MODELS {

@@ -21,6 +21,21 @@ fn sleeping(max_workers: usize) -> Arc<Core> {
     core
 }
 
+/// Returns a pool of two workers. The start hook of the first waits until the other value is dropped.
+fn hooked() -> (Arc<Core>, mpsc::Sender<()>) {
+    let (hook, open) = waits_on(0);
+    let builder = Builder::new().max_workers(2).queue_capacity(4);
+    (pool(builder.on_worker_start(hook)), open)
+}
+
+/// Gives the worker on slot 0 a task that waits until the value is dropped.
+fn occupy(core: &Arc<Core>) -> mpsc::Sender<()> {
+    let (open, gate) = mpsc::channel::<()>();
+    assert!(serves(core, move || gate.recv().unwrap_or_default()));
+    until(|| core.slots[0].load().state() == State::Busy);
+    open
+}
+
 /// Pushes a task that no thread looks for, and nudges the pool. The task runs.
 fn helps(core: &Arc<Core>) {
     let (tell, told) = mpsc::channel();
@@ -82,9 +97,7 @@ fn a_nudge_helps_if_an_entry_of_the_ready_ring_is_lost() {
 #[test]
 fn a_nudge_starts_a_thread_if_a_notice_is_lost() {
     let core = sleeping(2);
-    let (open, gate) = mpsc::channel::<()>();
-    assert!(serves(&core, move || gate.recv().unwrap_or_default()));
-    until(|| core.slots[0].load().state() == State::Busy);
+    let open = occupy(&core);
     let notice = core.in_flight.notify();
     helps(&core);
     core.in_flight.forgo(notice);
@@ -94,15 +107,7 @@ fn a_nudge_starts_a_thread_if_a_notice_is_lost() {
 
 #[test]
 fn a_nudge_starts_a_thread_beside_a_worker_that_looks_and_is_held_up() {
-    let (open, gate) = mpsc::channel::<()>();
-    let gate = Mutex::new(gate);
-    let hook = move |slot| {
-        if slot == 0 {
-            let _ = lock(&gate).recv();
-        }
-    };
-    let builder = Builder::new().max_workers(2).queue_capacity(4);
-    let core = pool(builder.on_worker_start(hook));
+    let (core, open) = hooked();
     core.start_worker().expect("a thread");
     // As if the worker were stopped while it is counted. By another thread, as above.
     let awake = &core.slots[0].record.awake;
@@ -123,15 +128,7 @@ fn a_nudge_starts_a_thread_beside_a_worker_that_looks_and_is_held_up() {
 
 #[test]
 fn a_nudge_frees_a_task_from_a_start_hook() {
-    let (open, gate) = mpsc::channel::<()>();
-    let gate = Mutex::new(gate);
-    let hook = move |slot| {
-        if slot == 0 {
-            let _ = lock(&gate).recv();
-        }
-    };
-    let builder = Builder::new().max_workers(2).queue_capacity(4);
-    let core = pool(builder.on_worker_start(hook));
+    let (core, open) = hooked();
     let (tell, told) = mpsc::channel();
     assert!(serves(&core, move || tell.send(()).expect("a test")));
     core.nudge();
@@ -154,9 +151,7 @@ fn a_nudge_wakes_a_worker_that_has_an_order() {
 fn a_nudge_passes_dead_cells() {
     const ALL: usize = 90;
     let core = sleeping(1);
-    let (open, gate) = mpsc::channel::<()>();
-    assert!(serves(&core, move || gate.recv().unwrap_or_default()));
-    until(|| core.slots[0].load().state() == State::Busy);
+    let open = occupy(&core);
     let positions = (0..ALL).map(|_| {
         let (mut task, permit) = accepted(&core, || ());
         core.queue.push(&mut task, permit)

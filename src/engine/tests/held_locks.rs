@@ -30,13 +30,7 @@ fn occupy(group: &Group) -> (usize, mpsc::Sender<()>) {
 /// has become idle meanwhile runs the task.
 #[test]
 fn a_start_with_a_hook_has_idle_workers_look_again() {
-    let (open, gate) = mpsc::channel::<()>();
-    let gate = Mutex::new(gate);
-    let hook = move |slot| {
-        if slot == 1 {
-            let _ = lock(&gate).recv();
-        }
-    };
+    let (hook, open) = waits_on(1);
     let builder = Builder::new().max_workers(2).queue_capacity(4);
     let core = &pool(builder.on_worker_start(hook));
     assert!(serves(core, || ()));
