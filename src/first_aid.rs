@@ -29,13 +29,13 @@ impl Pool {
     ///
     /// * notifies an idle worker for each queued task, or starts one;
     /// * passes free space to the submissions that wait;
-    /// * wakes workers that sleep although they have a task;
-    /// * gives tasks that wait for a waker or a start hook of their worker to other workers, if they may be queued.
+    /// * wakes workers that sleep although they have a task.
     ///
     /// It trusts no count of the pool for that. If the counts of workers that look at the queue have been wrong for half a
     /// second, the pool does without them, and is a little slower, until a later call of this function finds both zero.
     ///
-    /// It cannot help if all workers are in user code that does not return: [raise the limit](Pool::set_limit) then. Nor
+    /// It cannot help if all workers are in user code that does not return: [raise the limit](Pool::set_limit) then. Nor can it
+    /// help the first task of a worker whose start hook does not return, nor
     /// if a thread that holds a lock of the pool is stopped. Then this call may wait for that thread. It also runs
     /// wakers, as other calls do. So call it on a thread of its own.
     ///

@@ -275,12 +275,12 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync
 /// # As a future
 ///
 /// Only the waker of the most recent poll is woken. Dropping the handle drops the waker. The worker
-/// calls the waker right after the task has ended. By then the worker may already have its next
-/// task, whose closure runs once the waker has returned. If the task is cancelled or discarded, the
-/// thread that cancels or discards the task calls the waker. A panic in the waker is caught.
+/// calls the waker right after the task has ended, before it looks for its next task. If the task is
+/// cancelled or discarded, the thread that cancels or discards the task calls the waker. A panic in
+/// the waker is caught.
 ///
-/// **A waker must not block, nor wait for the pool**: while the waker runs, a worker and its next
-/// task, or the thread that discards, cannot go on. So the waker must not wait for a task or for
+/// **A waker must not block, nor wait for the pool**: while the waker runs, a worker, or the thread
+/// that discards, cannot go on. So the waker must not wait for a task or for
 /// space. It also must not take a lock that another thread holds while that thread waits for the
 /// pool. The wakers of async runtimes do none of this. A waker may [`serve`](crate::Pool::serve) to
 /// the pool with [`WhenFull::Refuse`](crate::WhenFull::Refuse). Such a submission is also refused

@@ -135,11 +135,6 @@ struct Scoped<F> {
 unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
     const MUST_RUN: bool = true;
 
-    fn must_not_queue(&self) -> bool {
-        // SAFETY: the scope lives until this task has ended.
-        unsafe { (*self.inner).on_worker }
-    }
-
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let Self { inner, f } = self;
         // SAFETY: `inner` is part of the scope, which lives until every task of it has ended. This
@@ -161,6 +156,7 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
                 drop_payload(payload);
             }
         }
+        ctx.may_owe();
         end(TaskEnd::ran(panicked));
         // This, or its last step later, may end the scope's wait. So the scope may be gone afterwards.
         let gone = pending.end(Ended::Completed);

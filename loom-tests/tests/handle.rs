@@ -92,23 +92,6 @@ fn cancel_against_start() {
     });
 }
 
-/// A handle cancels its task while a worker moves the task from its mailbox to the queue. Excludes: a cancel
-/// that does not find where the task is, and that the worker does not find either. All interleavings.
-#[test]
-fn cancel_against_move() {
-    check(None, || {
-        let (task, handle) = promise();
-        let worker = thread::spawn(move || {
-            let is_cancelled = task.move_to(8);
-            (task, is_cancelled)
-        });
-        let found = handle.cancel_queued();
-        let (task, is_cancelled) = worker.join().unwrap();
-        assert!(is_cancelled || found == Some(8));
-        task.end(());
-    });
-}
-
 /// A handle is polled, then joined. If the end of the task takes the poll's waker, it must wake the
 /// joining thread as well.
 #[test]
@@ -207,6 +190,21 @@ fn awaited() {
         };
         assert!(matches!(value, Poll::Ready(Ok(7))));
         assert!(pool.serve(|| ()).is_ok());
+    });
+}
+
+/// A thread awaits a task. Its next call comes as the worker calls that task's waker, or after that: the call is left to
+/// that worker. Excludes: a call that the worker does not look for. Preemptions: 2.
+#[test]
+fn the_next_call_against_a_waker() {
+    check_pool(2, warm(1, 0), |pool| {
+        let (flag, waker) = Flag::new();
+        let mut handle = pool.awaitable().serve(|| 7).unwrap();
+        if poll(&mut handle, &waker).is_pending() {
+            flag.wait();
+            assert!(poll(&mut handle, &waker).is_ready());
+        }
+        assert_eq!(pool.do_with_deadline(|| 8, Duration::MAX).ok(), Some(8));
     });
 }
 

@@ -135,84 +135,6 @@ fn revoke_against_end_of_start_hook() {
     });
 }
 
-/// An idle worker begins to call user code while a submission claims it as a last worker. Excludes: a task
-/// that is lost, or that the worker starts during the call; a worker that goes to the queue with a
-/// task in its mailbox. All interleavings.
-#[test]
-fn calling_against_claim() {
-    check_idle(None, |slot| {
-        let submitter = beside(slot, |slot| give(slot, slot.claim_last_used(), 7));
-        let calls_without_task = slot.step_aside();
-        let searches = slot.come_back();
-        let handed = submitter.join().unwrap();
-        assert!(calls_without_task || !searches, "it had a task");
-        assert!(handed || searches, "there was none");
-        if searches {
-            slot.publish_idle();
-        }
-        if handed {
-            assert_eq!(slot.wait(), Told::Run(7));
-            slot.publish_idle();
-        }
-        assert_idle(slot);
-    });
-}
-
-/// A worker ends its call of user code while a submission claims it as a last worker and hands it a task, and
-/// perhaps takes it back. Excludes: a task that ran and came back, or neither; a worker that stays
-/// `Calling`, or sleeps past the order; two orders. All interleavings.
-#[test]
-fn end_of_calling_against_claim_and_revoke() {
-    for takes_back in [false, true] {
-        check_idle(None, move |slot| {
-            assert!(slot.step_aside());
-            let caller = beside(slot, move |slot| {
-                let held = slot.claim_last_used()?;
-                let generation = slot.hand_over(held, 7, takes_back);
-                let back = takes_back.then(|| slot.revoke(generation)).flatten();
-                back.inspect(|_| slot.search_first());
-                Some(back)
-            });
-            let searches = slot.come_back();
-            let told = if searches { None } else { Some(slot.wait()) };
-            match caller.join().unwrap() {
-                // The worker had ended its call.
-                None => assert!(searches),
-                Some(None) => assert_eq!(told, Some(Told::Run(7))),
-                Some(Some(back)) => {
-                    assert_eq!(back, 7);
-                    assert_eq!(told, (!searches).then_some(Told::Search));
-                }
-            }
-            goes_idle(slot);
-        });
-    }
-}
-
-/// A worker that is about to drop values takes a task out of its mailbox, to move it or to put it back, while
-/// the task's caller takes it back. Excludes: a task that both have, or neither; a worker that sleeps
-/// past the order. All interleavings.
-#[test]
-fn emptied_mailbox_against_revoke() {
-    for moves in [false, true] {
-        check_idle(None, move |slot| {
-            let generation = slot.hand_over(claim(slot), 7, true);
-            let caller = beside(slot, move |slot| {
-                let back = slot.revoke(generation).or_else(|| slot.revoke(generation));
-                back.inspect(|_| slot.search_first())
-            });
-            let moved = slot.empty_mailbox(moves);
-            let told = moved.is_none().then(|| slot.wait());
-            match caller.join().unwrap() {
-                Some(task) => assert_eq!((task, moved, told), (7, None, Some(Told::Search))),
-                None if moves => assert_eq!(moved, Some(7)),
-                None => assert_eq!(told, Some(Told::Run(7))),
-            }
-            goes_idle(slot);
-        });
-    }
-}
-
 /// A worker offers a task again that it has in hand, while the task's caller takes it back: from where it was, or from
 /// where it is then. Excludes: a task that both have, or neither. All interleavings.
 #[test]
@@ -230,19 +152,6 @@ fn offered_again_against_revoke() {
             (Some(task), told) => assert_eq!((task, told), (7, Told::Search)),
             (None, told) => assert_eq!(told, Told::Run(7)),
         }
-        goes_idle(slot);
-    });
-}
-
-/// A worker is told to end while it begins to call user code. Excludes: an order that is lost: the
-/// worker must know that it was counted as ending. All interleavings.
-#[test]
-fn calling_against_retire() {
-    check_idle(None, |slot| {
-        let closer = beside(slot, |slot| slot.retire(false));
-        assert!(slot.step_aside());
-        assert!(slot.come_back(), "none hands a task over");
-        closer.join().unwrap();
         goes_idle(slot);
     });
 }

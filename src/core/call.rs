@@ -11,6 +11,8 @@ use crate::error::{DeadlineError, Panic, Refusal, Refused, TaskError, Unrun};
 use crate::parts::backoff::{Backoff, Step};
 use crate::parts::completion::{is_queued, Shared, WaitNode};
 use crate::parts::deadline::Deadline;
+use crate::parts::gate::Freed;
+use crate::parts::slot::Claim;
 use crate::sync::{abort_on_unwind, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
@@ -60,8 +62,6 @@ struct WaitJob<S, F, R> {
     /// Set if the task has options. The flag is here and not in the waiter, so that the worker need
     /// not load a cache line of the caller only to find that there are none.
     has_options: bool,
-    /// Set if the caller is a worker of the pool.
-    is_nested: bool,
     f: F,
 }
 
@@ -84,10 +84,6 @@ unsafe impl<S: StoredOptions, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {
     fn node(&self) -> Option<&WaitNode> {
         // SAFETY: the waiter is alive as long as this job exists.
         Some(unsafe { &(*self.waiter).node })
-    }
-
-    fn must_not_queue(&self) -> bool {
-        self.is_nested
     }
 
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
@@ -195,7 +191,6 @@ fn erase<S: StoredOptions, F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<S, R>
     let job = WaitJob {
         waiter,
         has_options: !options.is_empty(),
-        is_nested: env.is_own_worker(),
         f,
     };
     Task::new(Moment::now(env), (), job)
@@ -267,6 +262,41 @@ fn wait_for<H: Host>(
     CallEnd::Outcome
 }
 
+impl<H: Host> Core<H> {
+    /// Takes a task back from the mailbox or the queue, and counts it by `count`. Returns `None` if a
+    /// worker has started the task, or if another thread has taken it out first.
+    #[must_use]
+    pub(crate) fn withdraw(
+        &self,
+        location: Location,
+        count: impl FnOnce(&Self, &Task),
+        owed: &mut Owed,
+    ) -> Option<Task> {
+        let (slot, generation) = match location {
+            Location::Mailbox { slot, generation } => (slot, generation),
+            Location::Queue { position } => {
+                let mut freed = Freed::default();
+                let task = self.queue.take_if(position, &mut freed, |task| {
+                    count(self, task);
+                    true
+                });
+                owed.give_freed(&self.gate, &mut freed);
+                return task;
+            }
+        };
+        let it = &self.slots[slot];
+        let (task, permit) = it.revoke(generation)?;
+        count(self, &task);
+        it.record.count_unrun();
+        // SAFETY: this thread revoked the task, so it holds the slot (`Held`). The claim is `AWAKE`: the
+        // worker was awake, or the thread that handed the task over unparks it. No thread may rely on the worker, which
+        // may be calling user code, so it is not counted.
+        unsafe { it.send_searching(Claim::AWAKE) };
+        owed.give(&self.gate, permit);
+        Some(task)
+    }
+}
+
 /// Takes the task back, and counts it as expired. Returns `None` if a worker has started the task, or if
 /// another thread has taken it out first.
 #[cold]
@@ -297,8 +327,7 @@ fn leave<H: Host>(
 ) -> CallEnd {
     let mut backoff = Backoff::default();
     while !node.is_done() {
-        // The task's worker may move it, or offer it again.
-        let location = first.unless_moved(node);
+        let location = first.unless_offered_again(node);
         if let Some(task) = take_back(core, location, entrance) {
             return CallEnd::Back(task, SubmitError::Expired);
         }

@@ -64,17 +64,6 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// Called after each push that does not take the fast way. The host may take the task out again.
     fn has_pushed(core: &Arc<Core<Self>>, position: u64, stamp: u64, owed: &mut Owed);
 
-    /// Pushes a task that is moved from a mailbox to the queue, and owes a look at it. Tells the task's waiter the
-    /// position before another thread can take the task there. Right after the push it calls `leave`, by which the caller
-    /// gives up the slot. The host may take the task out again.
-    fn push_again(
-        core: &Arc<Core<Self>>,
-        task: Task,
-        permit: Permit,
-        leave: impl FnOnce(),
-        owed: &mut Owed,
-    );
-
     /// Counts a task that has left its place and will not run.
     fn count_unrun(core: &Core<Self>, end: TaskEnd);
 
@@ -109,10 +98,6 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// Returns `true` if a worker that is about to sleep should search instead, and so ask
     /// [`Host::has_to_end`]. It may get a task meanwhile, so this waits for no lock.
     fn should_search(worker: &Worker<'_, Self>) -> bool;
-
-    /// Called by a worker that was told to end, and has user code to call first. After that it asks again
-    /// if workers may have to end, and otherwise stays.
-    fn ends_later(worker: &Worker<'_, Self>);
 
     /// Ends a worker that is `Retiring`. Returns `None` if its slot has been given back; otherwise the
     /// worker's next step.

@@ -3,11 +3,10 @@
 //! That worker is probably still awake, and its cache lines are near. So a thread tries it first. It
 //! also keeps a sequential caller on one worker, however many there are.
 
-use super::submission::Submission;
 use super::Core;
 use crate::parts::backoff::Throttle;
 use crate::parts::completion::WaitNode;
-use crate::parts::slot::Claim;
+use crate::parts::slot::{Claim, State};
 use crate::sync::thread_local;
 use std::cell::Cell;
 
@@ -36,24 +35,14 @@ impl<H> Core<H> {
         result
     }
 
-    /// Claims this thread's last worker for a submission, if it is idle, or if it calls user code and
-    /// neither this thread nor the one that waits for the task is a worker of the pool. If the worker is
-    /// parked, claims it only if `even_parked` is set.
+    /// Claims this thread's last worker, if it is idle. If the worker is parked, claims it only if `even_parked` is set.
     #[inline]
-    pub(super) fn claim_last_worker(
-        &self,
-        submission: Submission<'_>,
-        even_parked: bool,
-    ) -> Option<(usize, Claim)> {
+    pub(super) fn claim_last_worker(&self, even_parked: bool) -> Option<(usize, Claim)> {
         let (pool, slot, last) = LAST_WORKER.with(Cell::get);
         if pool != self.env.id {
             return None;
         }
-        // A worker that calls user code may do so for long, or wait in it for another worker. So no worker
-        // of this pool gives it a task (law 14), not even that worker itself, within that code. Nor does
-        // another thread, if a worker waits for the task.
-        let even_calling = || !submission.is_on_worker(&self.env);
-        let claim = self.slots[slot].claim_last_used(last, even_parked, even_calling);
+        let claim = self.slots[slot].claim_last_used(last, even_parked);
         // After a failed claim, the stored generation becomes zero. The next calls then load the
         // worker's word, and try a compare-and-swap only if the worker is idle, until this thread
         // gives that worker a task again. Otherwise submitters to a saturated pool would take the
@@ -62,6 +51,12 @@ impl<H> Core<H> {
             self.set_last_worker(slot, 0);
         }
         Some((slot, claim?))
+    }
+
+    /// Returns `true` if this thread's last worker is `Calling`, and so is about to look at the queue.
+    pub(super) fn is_last_worker_calling(&self) -> bool {
+        let (pool, slot, _) = LAST_WORKER.with(Cell::get);
+        pool == self.env.id && self.slots[slot].load().state() == State::Calling
     }
 
     /// Notes that a result arrived after this thread had yielded its CPU.

@@ -2,7 +2,6 @@
 #![doc = include_str!("protocol.md")]
 #![doc = include_str!("proofs.md")]
 
-mod aside;
 pub(crate) mod call;
 pub(crate) mod host;
 mod last_worker;

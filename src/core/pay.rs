@@ -1,10 +1,16 @@
-//! How a thread pays what it owes: see [`Owed`].
+//! How a thread pays what it owes: see [`Owed`]. The protocol page, "How a worker pays", has a worker's states meanwhile,
+//! and an example.
 
 use super::host::Host;
+use super::worker::Worker;
 use super::Core;
-use crate::parts::gate::Freed;
+use crate::parts::backoff::Backoff;
+use crate::parts::completion::mailbox_id;
+use crate::parts::gate::{Freed, Permit};
 use crate::parts::in_flight::Seen;
+use crate::parts::slot::{Order, State};
 use crate::sync::{assert_not_relied_on, Arc, IsHeld, Patience};
+use crate::work::job::Task;
 use crate::work::owed::{Debts, Due, Few, Owed};
 use crate::work::user_code;
 
@@ -103,5 +109,109 @@ impl<H: Host> Core<H> {
         let mut freed = Freed::default();
         self.queue.pass_dead(&mut freed);
         owed.give_freed(&self.gate, &mut freed);
+    }
+}
+
+impl<H: Host> Worker<'_, H> {
+    /// Pays what the worker owes after a task, whose waiter is released. Returns the worker's state. It is no longer
+    /// `Calling`.
+    #[inline(always)]
+    pub(super) fn pay_after(&self, state: State) -> State {
+        if !self.ctx.owes() {
+            return state;
+        }
+        if state == State::Calling {
+            return self.pay_calling();
+        }
+        // No thread relies on this worker, and none gives it an order.
+        debug_assert!(matches!(state, State::Busy | State::Searching));
+        self.ctx.pay();
+        state
+    }
+
+    /// Pays what the worker, which is `Calling`, owes. Meanwhile a thread may have left a task to it. So it looks at the
+    /// queue after the wakers, or has another worker look (A7).
+    #[cold]
+    fn pay_calling(&self) -> State {
+        let (core, it) = (self.core, self.it);
+        let mut owed = self.ctx.take_owed();
+        // Other threads come first. If a thread holds a lock that is needed, the wakers come with the rest.
+        if self.pay_if_free(&mut owed) && owed.has_calls() {
+            let calls = owed.take_calls();
+            let wake = || owed.add_calls(user_code::wake(&core.env, calls));
+            self.ctx.call_back(wake);
+        }
+        if owed.is_empty() {
+            self.start_watching();
+            // SAFETY: this thread is the slot's worker, `Calling`.
+            unsafe { it.publish_idle(&core.ready, self.ctx.slot) };
+            return State::Idle;
+        }
+        // SAFETY: as above.
+        unsafe { it.step(State::Calling, State::Searching) };
+        if !core.queue.is_empty() {
+            owed.look();
+        }
+        self.ctx.owe_again(owed);
+        self.ctx.pay();
+        State::Searching
+    }
+
+    /// Pays what the worker owes before it runs the task in `place`, which it has taken from the queue or its mailbox.
+    /// Meanwhile a caller that is blocked for the task may take it back from the mailbox. Returns the task's permit and
+    /// id; or `None` if the caller has taken it back, and the worker is `Searching`.
+    #[cold]
+    pub(super) fn pay_before(
+        &self,
+        place: &mut Option<Task>,
+        permit: Permit,
+        id: u64,
+    ) -> Option<(Permit, u64)> {
+        let (core, it) = (self.core, self.it);
+        if !place.as_ref().is_some_and(|task| task.table.awaited) {
+            self.ctx.pay();
+            return Some((permit, id));
+        }
+        let Some(task) = place.take_if(|task| task.may_run(&core.env)) else {
+            // It must not run any more, so its end gives it back to its caller at once, and drops nothing. What is
+            // owed comes after that. (It will not be allowed to run later either: time passes, and what is cancelled
+            // stays so.)
+            return Some((permit, id));
+        };
+        let tell = |task: &Task, generation| task.offer_on(self.ctx.slot, generation);
+        // SAFETY: this thread is the slot's worker, `Busy`, and has just taken this task.
+        unsafe { it.offer_again(task, permit, tell) };
+        it.record.count_offered_again();
+        self.ctx.pay();
+        let mut backoff = Backoff::default();
+        loop {
+            // SAFETY: this thread is the slot's worker, and has no task in hand.
+            match unsafe { it.poll_order() } {
+                Some(Order::Run {
+                    task,
+                    permit,
+                    generation,
+                }) => {
+                    *place = Some(task);
+                    return Some((permit, mailbox_id(generation)));
+                }
+                Some(Order::Search(None)) => return None,
+                Some(_) => unreachable!("no thread has told this worker anything"),
+                // The caller takes the task back, and has not left the slot yet.
+                None => backoff.wait(),
+            }
+        }
+    }
+
+    /// Pays what is owed to other threads, up to the first debt that needs a lock that another one holds.
+    /// That thread may have been stopped, and others may rely on this worker. Returns `true` if all is paid.
+    pub(crate) fn pay_if_free(&self, owed: &mut Owed) -> bool {
+        match self.core.pay_others_by(Patience::Tries, owed) {
+            Ok(()) => true,
+            Err(due) => {
+                owed.note(due);
+                false
+            }
+        }
     }
 }

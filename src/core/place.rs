@@ -11,7 +11,7 @@ use super::submission::{Location, NotAccepted, Submission};
 use super::Core;
 use crate::error::Refusal;
 use crate::parts::backoff::{Backoff, IN_MODELS};
-use crate::parts::gate::{Flags, Freed, Permit};
+use crate::parts::gate::{Flags, Permit};
 use crate::parts::in_flight::Seen;
 use crate::parts::slot::Claim;
 use crate::sync::{Arc, IsHeld, Patience};
@@ -77,8 +77,32 @@ impl<H: Host> Core<H> {
             nested: submission.is_nested(&self.env),
             stamp: H::stamp(self),
         };
-        self.place(accepted, task, debts.get_or_insert_default())
+        let owed = debts.get_or_insert_default();
+        // A worker may wait for another one in a waker. So no worker leaves its task to it (law 14).
+        let may_wait = !submission.is_on_worker(&self.env) && !flags.is_asleep();
+        if may_wait && self.is_last_worker_calling() {
+            return Ok(self.leave_to_last_worker(accepted, task, owed));
+        }
+        self.place(accepted, task, owed)
             .map_err(NotAccepted::NotPlaced)
+    }
+
+    /// Pushes the task for this thread's last worker, which is `Calling` and looks at the queue as soon as its wakers have
+    /// returned (A7). So a thread that awaits one task after the other keeps one worker (law 5). But a waker may not return
+    /// for long. So of several queued tasks only one waits for that.
+    fn leave_to_last_worker(
+        self: &Arc<Self>,
+        accepted: Accepted,
+        task: &mut Option<Task>,
+        owed: &mut Owed,
+    ) -> Location {
+        let position = self.queue.push(task, accepted.permit);
+        // If it has left `Calling` since, it may have looked before the push (P1).
+        if self.queue.len() > 1 || !self.is_last_worker_calling() {
+            self.look(Seen::is_any_searching, owed);
+        }
+        H::has_pushed(self, position, accepted.stamp, owed);
+        Location::Queue { position }
     }
 
     // ---- the fast ways ----------------------------------------------------------------
@@ -101,7 +125,7 @@ impl<H: Host> Core<H> {
                 // First try a hand-over. It moves two cache lines between the cores: that of the
                 // worker's slot, and the cache line that the caller waits on. The way through the queue
                 // moves more.
-                if let Some((slot, claim)) = self.claim_last_worker(submission, false) {
+                if let Some((slot, claim)) = self.claim_last_worker(false) {
                     // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
                     return Ok(unsafe { self.hand_over(slot, claim, task, permit) });
                 }
@@ -113,7 +137,7 @@ impl<H: Host> Core<H> {
                 even_parked = false;
             }
         }
-        let Some((slot, claim)) = self.claim_last_worker(submission, even_parked) else {
+        let Some((slot, claim)) = self.claim_last_worker(even_parked) else {
             return Err(permit);
         };
         if claim.parked {
@@ -459,40 +483,5 @@ impl<H: Host> Core<H> {
             true => self.in_flight.load(),
             false => Seen::NOBODY,
         }
-    }
-
-    // ---- taking a task back ---------------------------------------------------------------
-
-    /// Takes a task back from the mailbox or the queue, and counts it by `count`. Returns `None` if a
-    /// worker has started the task, or if another thread has taken it out first.
-    #[must_use]
-    pub(crate) fn withdraw(
-        &self,
-        location: Location,
-        count: impl FnOnce(&Self, &Task),
-        owed: &mut Owed,
-    ) -> Option<Task> {
-        let (slot, generation) = match location {
-            Location::Mailbox { slot, generation } => (slot, generation),
-            Location::Queue { position } => {
-                let mut freed = Freed::default();
-                let task = self.queue.take_if(position, &mut freed, |task| {
-                    count(self, task);
-                    true
-                });
-                owed.give_freed(&self.gate, &mut freed);
-                return task;
-            }
-        };
-        let it = &self.slots[slot];
-        let (task, permit) = it.revoke(generation)?;
-        count(self, &task);
-        it.record.count_unrun();
-        // SAFETY: this thread revoked the task, so it holds the slot (`Held`). The claim is `AWAKE`: the
-        // worker was awake, or the thread that handed the task over unparks it. No thread may rely on the worker, which
-        // may be calling user code, so it is not counted.
-        unsafe { it.send_searching(Claim::AWAKE) };
-        owed.give(&self.gate, permit);
-        Some(task)
     }
 }

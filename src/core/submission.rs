@@ -1,13 +1,13 @@
 //! The data of a submission beside its task, and its result.
 
 use crate::error::Refusal;
-use crate::parts::completion::{mailbox_id, queue_id, Moved, WaitNode};
+use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::Flags;
 use crate::work::env::Env;
 
-/// The place where an accepted task was put. A worker may [move](super::aside) it, from its mailbox to the
-/// queue or from the queue to its mailbox.
+/// The place where an accepted task was put. A worker that must [pay](super::pay) before it runs the task may have put it
+/// into its mailbox again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Location {
@@ -17,12 +17,12 @@ pub(crate) enum Location {
 
 impl Location {
     /// Returns the place where the task with this node is now. `self` is where it was put at first.
-    pub(crate) fn unless_moved(self, node: &WaitNode) -> Self {
-        match node.moved_to() {
-            None => self,
-            Some(Moved::Queue(position)) => Self::Queue { position },
-            Some(Moved::Mailbox(slot, generation)) => Self::Mailbox { slot, generation },
-        }
+    pub(crate) fn unless_offered_again(self, node: &WaitNode) -> Self {
+        let again = node.offered_again();
+        again.map_or(self, |(slot, generation)| Self::Mailbox {
+            slot,
+            generation,
+        })
     }
 
     /// Returns the id by which the decision of a worker names this task.

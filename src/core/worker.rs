@@ -1,11 +1,15 @@
 //! A worker's life. The protocol page has its steps from state to state.
 //!
 //! The guarantees on admission and accounting rest on the order of the steps at a task's end: the
-//! worker becomes free (`Idle`, unless a task is queued), *then* gives the task's permit back, *then*
+//! worker gives the task's permit back, *then* becomes free (`Idle`, unless a task is queued), *then*
 //! counts the task, *then* releases its waiter. So a thread that learns from the counters or the
 //! result that a task has ended finds the worker free, and finds space. Only after that does the worker
 //! pay what it [owes](crate::work::owed). And only after that does it take the next task. So nothing
 //! slow comes between a task that the worker has taken and its start, unless taking it led to debts.
+//!
+//! A worker whose task may lead to debts does not become `Idle` at that end, but `Calling`: no thread gives it an order
+//! until it has paid, and called the wakers. So an idle worker owes nothing, with one exception: see
+//! [`wait`](Worker::wait).
 //!
 //! Before the release, the worker waits for another thread in one case only: if a waiter is between
 //! the two steps of leaving.
@@ -16,9 +20,6 @@
 //! only its own word. Such a worker looks at the queue once, after it has published that it is idle. A
 //! worker that watches the queue looks at it once more after it has left the count. So does a worker
 //! that has found a task: other threads may have relied on it.
-//!
-//! A worker that is about to call user code, or to wait for a lock that a debt needs, stays `Busy` if it is, and
-//! otherwise [steps aside](super::aside).
 //!
 //! If workers may have to end, a worker does not go idle after a task. It searches, and asks the host
 //! whether it has to end. So does a worker that is about to sleep.
@@ -116,7 +117,7 @@ impl<H: Host> Worker<'_, H> {
             }
             let state = self.run(place, permit, id);
             self.will_watch.set(self.core.has_queue());
-            match self.pay_without_task(state) {
+            match self.pay_after(state) {
                 State::Busy => {}
                 State::Searching => return Next::Search(None),
                 _ => return self.wait(),
@@ -144,24 +145,36 @@ impl<H: Host> Worker<'_, H> {
         self.state.get()
     }
 
-    /// Ends a task: makes the worker free, gives the task's permit back, and counts the task. The task calls
+    /// Ends a task: gives the task's permit back, makes the worker free, and counts the task. The task calls
     /// this once, before its waiter is released.
     #[inline(always)]
     fn end_task(&self, ended: TaskEnd) {
-        self.state.set(self.after_task());
-        // The permit comes first: a thread that sees in the figures that nothing runs finds space.
+        let mut state = self.after_task();
+        // The permit comes before the state, which depends on what that leads to. It comes before the count: a thread
+        // that sees in the figures that nothing runs finds space.
         let given = self.core.gate.give(Permit::of_taken_task());
         if given.needs_care() {
             self.ctx.owe(|owed| owed.note_given(1, given));
         }
+        if state == State::Idle {
+            match self.ctx.owes() {
+                false => self.rest(),
+                true => {
+                    state = State::Calling;
+                    // SAFETY: this thread is the slot's worker, `Busy`.
+                    unsafe { self.it.step(State::Busy, state) };
+                }
+            }
+        }
+        self.state.set(state);
         if matches!(ended, TaskEnd::Expired | TaskEnd::Cancelled) {
             H::count_unrun(self.core, ended);
         }
         self.it.record.count_end(ended);
     }
 
-    /// Finds the worker's state after a task, and returns it. If nothing is queued, makes the worker
-    /// `Idle`. If it may have to end, makes it `Searching`.
+    /// Returns the worker's state after a task: `Idle`, unless a task is queued. If the worker may have to end, makes it
+    /// `Searching`.
     #[inline(always)]
     fn after_task(&self) -> State {
         if !self.core.env.is_fast_path_open() && H::may_have_to_end(self) {
@@ -172,7 +185,6 @@ impl<H: Host> Worker<'_, H> {
         if self.core.queue.is_filled() || self.lingers() {
             return State::Busy;
         }
-        self.rest();
         State::Idle
     }
 
@@ -197,18 +209,6 @@ impl<H: Host> Worker<'_, H> {
         unsafe { self.it.publish_idle(&self.core.ready, self.ctx.slot) };
     }
 
-    // ---- debts ----------------------------------------------------------------------
-
-    /// Pays what the worker owes. It has no task, and its last task's waiter is released. Returns the
-    /// worker's state, which may be another one now.
-    #[inline(always)]
-    pub(crate) fn pay_without_task(&self, state: State) -> State {
-        if !self.ctx.owes() {
-            return state;
-        }
-        self.pay_slowly(state)
-    }
-
     // ---- the queue ------------------------------------------------------------------
 
     /// Takes the next task out of the queue. If `head` has passed dead cells, gives their permits back and
@@ -224,7 +224,7 @@ impl<H: Host> Worker<'_, H> {
         popped
     }
 
-    fn start_watching(&self) {
+    pub(super) fn start_watching(&self) {
         self.it.record.awake.enter(&self.core.in_flight);
     }
 
@@ -263,20 +263,17 @@ impl<H: Host> Worker<'_, H> {
         let mut task = None;
         let mut backoff = Backoff::default();
         loop {
-            if self.core.env.may_have_to_end() {
-                // The host may wait for its lock. So no thread may rely on this worker.
+            let may_have_to_end = self.core.env.may_have_to_end();
+            if may_have_to_end || self.ctx.owes() {
+                // What is owed may take long, and the host may wait for its lock. So no thread may rely on this worker.
                 self.stop_watching();
-                if self.pay_without_task(State::Searching) != State::Searching {
-                    return self.wait();
-                }
-                let has_to_end = || H::has_to_end(self);
-                if self.it.record.while_paying(Kinds::END, has_to_end) {
-                    return Next::Retire;
-                }
+                self.ctx.pay();
             }
-            let popped = self.pop(&mut task);
-            let in_progress = matches!(popped, Popped::InProgress);
-            let state = match popped {
+            let has_to_end = || H::has_to_end(self);
+            if may_have_to_end && self.it.record.while_paying(Kinds::END, has_to_end) {
+                return Next::Retire;
+            }
+            match self.pop(&mut task) {
                 Popped::Task(position, permit) => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
                     unsafe { self.it.step(State::Searching, State::Busy) };
@@ -285,19 +282,13 @@ impl<H: Host> Worker<'_, H> {
                     self.will_watch.set(self.core.has_queue());
                     return self.work(&mut task, permit, queue_id(position));
                 }
-                Popped::Empty => {
+                Popped::Empty if !self.ctx.owes() => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
                     unsafe { self.it.publish_idle(&self.core.ready, self.ctx.slot) };
-                    State::Idle
+                    return self.wait();
                 }
-                Popped::Passed | Popped::InProgress => State::Searching,
-            };
-            if self.pay_without_task(state) != State::Searching {
-                return self.wait();
-            }
-            match in_progress {
-                true => backoff.wait(),
-                false => backoff = Backoff::default(),
+                Popped::Empty | Popped::Passed => backoff = Backoff::default(),
+                Popped::InProgress => backoff.wait(),
             }
         }
     }
@@ -307,7 +298,7 @@ impl<H: Host> Worker<'_, H> {
     /// Waits for an order or, if this worker watches the queue, for a queued task. Spins first,
     /// then sleeps.
     pub(crate) fn wait(&self) -> Next {
-        // The worker has published that it is idle, or was handed a task as it called user code. If it is
+        // The worker is new, or has published that it is idle. If it is
         // idle and does not watch the queue, it looks at the queue once now (A2, P1).
         let may_look = !self.it.record.awake.is_counted() && self.it.load().is_idle();
         if may_look && !self.core.queue.is_empty() && self.claim_own_slot() {
@@ -330,9 +321,9 @@ impl<H: Host> Worker<'_, H> {
                 }
             }
             if self.ctx.owes() {
-                // Another thread has claimed this worker. Perhaps for a task, and it may be stopped
-                // before it gives the order. So another worker must look at the queue now (A2). If a lock is
-                // held that this needs, the worker tries again at its next turn.
+                // This is the only debt of an idle worker. Another thread has claimed this worker, perhaps for a task, and
+                // may be stopped before it gives the order. So another worker must look at the queue now (A2). If a
+                // lock is held that this needs, the worker tries again at its next turn.
                 let mut owed = self.ctx.take_owed();
                 self.pay_if_free(&mut owed);
                 self.ctx.owe_again(owed);

@@ -40,6 +40,7 @@ unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSi
             if !decision.complete(task_id) {
                 decision.forget(task_id);
             }
+            ctx.may_owe();
             end(TaskEnd::Cancelled);
             let release = self.discard(|| TaskError::Cancelled);
             return ctx.owe(|owed| release.settle(owed));
@@ -47,6 +48,8 @@ unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSi
         let f = self.take();
         // SAFETY: the decision was started above, and no caller's node is passed.
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.node().is_gone()) };
+        // Another thread may register a waker until the outcome is there.
+        ctx.may_owe();
         end(TaskEnd::ran(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
         let remains = self.end(outcome).release();
@@ -129,12 +132,10 @@ impl<R> Ticket<R> {
     /// discards it. Otherwise marks it as cancelled. Does nothing if the task has ended.
     pub(crate) fn cancel(&self) {
         let (node, core) = (self.side.node(), &self.core);
-        let Some(first) = self.location.filter(|_| !node.has_outcome()) else {
+        let Some(location) = self.location.filter(|_| !node.has_outcome()) else {
             return;
         };
-        let starts_on = node.cancel();
-        let location = first.unless_moved(node);
-        if let Some(slot) = starts_on {
+        if let Some(slot) = node.cancel() {
             let decision = &core.slots[slot].record.decision;
             let _ = decision.abandon(location.task_id(), 0);
             return;

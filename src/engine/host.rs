@@ -5,7 +5,6 @@ use crate::core::submission::Location;
 use crate::core::worker::{Next, Worker};
 use crate::engine::shared::{Core, Shared};
 use crate::parts::gate::Permit;
-use crate::parts::members::Pending;
 use crate::parts::slot::Claim;
 use crate::sync::{fork, Arc, IsHeld, Patience};
 use crate::work::job::{Task, TaskEnd};
@@ -54,24 +53,6 @@ impl Host for Shared {
         core.discard_if_late(position, owed);
     }
 
-    fn push_again(
-        core: &Arc<Core>,
-        task: Task,
-        permit: Permit,
-        leave: impl FnOnce(),
-        owed: &mut Owed,
-    ) {
-        let group = task.look().members.as_ref().map(Pending::share);
-        let position = (core.queue).push_with(&mut Some(task), permit, Task::move_to);
-        leave();
-        owed.look();
-        Self::has_pushed(core, position, Self::stamp(core), owed);
-        if let Some(group) = group {
-            core.member_accepted(&group, Location::Queue { position }, || &mut *owed);
-        }
-        core.discard_if_cancelled(position, owed);
-    }
-
     fn count_unrun(core: &Core, end: TaskEnd) {
         match end {
             TaskEnd::Expired => core.host.counts.expire(),
@@ -106,10 +87,6 @@ impl Host for Shared {
 
     fn should_search(worker: &Worker<'_, Self>) -> bool {
         worker.has_reason_to_end()
-    }
-
-    fn ends_later(worker: &Worker<'_, Self>) {
-        worker.is_not_retiring_now();
     }
 
     fn end(worker: &Worker<'_, Self>) -> Option<Next> {

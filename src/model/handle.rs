@@ -1,7 +1,7 @@
 //! The two sides of a handle's node, without a pool.
 
 use super::{Deadline, Decision};
-use crate::parts::completion::{self, HandleSide, Moved, Remains, TaskSide};
+use crate::parts::completion::{self, HandleSide, Remains, TaskSide};
 use crate::parts::deadline;
 use std::task::Waker;
 
@@ -32,13 +32,6 @@ impl<T: Send + 'static> Promise<T> {
         let is_cancelled = self.0.node().tell_slot(0);
         self.0.take();
         !is_cancelled
-    }
-
-    /// Moves the task to a queue position, as its worker does. Returns `true` if the handle has cancelled
-    /// it.
-    pub fn move_to(&self, position: u64) -> bool {
-        self.0.node().move_to(position);
-        self.0.node().is_cancelled()
     }
 
     /// Ends the task. Drops the outcome if the handle has left or is leaving, and delivers it
@@ -75,15 +68,6 @@ impl<T: Send + 'static> Promised<T> {
             // `abandon` fails if the task has ended. There is nothing to cancel then.
             let _ = decision.0.abandon(TASK_ID, 0);
         }
-    }
-
-    /// Cancels the task, which no worker starts. Returns the position to which a worker has moved it.
-    pub fn cancel_queued(&self) -> Option<u64> {
-        assert_eq!(self.0.node().cancel(), None);
-        self.0.node().moved_to().map(|moved| match moved {
-            Moved::Queue(position) => position,
-            Moved::Mailbox(..) => unreachable!("it was moved to the queue"),
-        })
     }
 
     fn take(&mut self) -> T {

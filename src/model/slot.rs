@@ -2,7 +2,7 @@
 
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
-use crate::parts::slot::{Claim, Found, Order, State};
+use crate::parts::slot::{Claim, Order, State};
 use crate::parts::{ring, slot};
 use crate::sync::thread;
 
@@ -80,7 +80,7 @@ impl Slot {
 
     /// Claims the worker as a last worker. Leaves the worker's entry in the ready ring.
     pub fn claim_last_used(&self) -> Option<Held> {
-        self.slot.claim_last_used(0, true, || true).map(Held)
+        self.slot.claim_last_used(0, true).map(Held)
     }
 
     /// Pops an entry of the ready ring, and claims the worker if it is idle.
@@ -176,42 +176,6 @@ impl Slot {
     pub fn start_again(&self) {
         // SAFETY: as in `publish_idle`.
         unsafe { self.slot.begin_start() };
-    }
-
-    /// Notes that the worker is about to call wakers. Returns `false` if it has a task: then the
-    /// task waits. Waits while another thread is about to write an order.
-    pub fn step_aside(&self) -> bool {
-        loop {
-            match self.slot.step_aside(State::Calling) {
-                Some(Found::Notice(notice)) => {
-                    notice.leave_in_slot();
-                    return true;
-                }
-                Some(found) => return !matches!(found, Found::Task),
-                None => thread::yield_now(),
-            }
-        }
-    }
-
-    /// Notes that the worker has called its wakers. Returns `true` if it is to look at the queue, and
-    /// `false` if it has a task, or another thread holds the slot.
-    pub fn come_back(&self) -> bool {
-        matches!(self.slot.step_aside(State::Searching), Some(Found::Nothing))
-    }
-
-    /// Takes the worker's task out of its mailbox, and puts it back unless `moves`. Returns the task if it
-    /// was there and moves; the worker is to look at the queue then. Returns `None` if the task was put
-    /// back, or was taken back by its caller.
-    pub fn empty_mailbox(&self, moves: bool) -> Option<usize> {
-        let (task, permit) = self.take_task()?;
-        if moves {
-            permit.leave_with_task();
-            self.search_after_task();
-            return Some(task);
-        }
-        // SAFETY: the worker has just taken this task.
-        unsafe { self.slot.put_back(task, permit) };
-        None
     }
 
     /// Takes the worker's task out of its mailbox. Returns `None` if its caller has taken it back. The worker is to

@@ -5,8 +5,8 @@
 //!
 //! | count | what it counts | raised | lowered |
 //! |---|---|---|---|
-//! | awake | workers without a task that watch the queue, or are about to pop | before the worker leaves `Busy`; right after it has left `Idle` by itself; or as it reads an order to look | before its last look at the queue; before it pays a debt that may need a lock, or calls user code; and before it asks its host whether it has to end |
-//! | notified | workers told to look at the queue that have not begun to (`Notified`); threads that seek a worker to tell | before the worker leaves `Idle` or `Held` | when the worker counts as awake, or steps aside; when a worker with a start hook is registered; or when the thread has found none, before it looks again |
+//! | awake | workers without a task that watch the queue, or are about to pop | before the worker leaves `Busy` or `Calling`; right after it has left `Idle` by itself; or as it reads an order to look | before its last look at the queue; before it pays a debt that may need a lock, or calls user code; and before it asks its host whether it has to end |
+//! | notified | workers told to look at the queue that have not begun to (`Notified`); threads that seek a worker to tell | before the worker leaves `Idle` or `Held` | when the worker counts as awake; when a worker with a start hook is registered; or when the thread has found none, before it looks again |
 //!
 //! Each unit of a count belongs to someone, who lowers it: a [`Notice`] to the thread that seeks, then to the slot
 //! that is `Notified`; one of `awake` to a worker, which keeps it in its [`Awake`].

@@ -240,6 +240,13 @@ impl<'a> Ctx<'a> {
         self.owes.set(true);
     }
 
+    /// Notes that the end of the running task may lead to debts. Called before that end: so the worker is not idle until
+    /// it has paid them.
+    #[inline]
+    pub(crate) fn may_owe(&self) {
+        self.owes.set(true);
+    }
+
     /// Returns `true` if this worker may owe anything.
     #[inline]
     pub(crate) fn owes(&self) -> bool {

@@ -6,7 +6,7 @@
 //! fills one cache line.
 
 use crate::error::TaskError;
-use crate::parts::completion::{Answered, Moved, WaitNode};
+use crate::parts::completion::{Answered, WaitNode};
 use crate::parts::members::{Ended, Gone, Leaving, Pending};
 use crate::work::context::Ctx;
 use crate::work::env::Env;
@@ -118,10 +118,6 @@ pub(crate) unsafe trait Job: Sized {
     fn node(&self) -> Option<&WaitNode> {
         None
     }
-    /// Returns `true` if a worker of the pool waits for the task, so that it must not be queued.
-    fn must_not_queue(&self) -> bool {
-        false
-    }
     /// `true` for a scope's task, which no shutdown discards.
     const MUST_RUN: bool = false;
     /// `true` if a blocked caller waits for the task, and may take it back before a worker starts
@@ -166,6 +162,9 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         let mut outcome = Ended::Discarded;
         self.job.run(ctx, &mut |ended| {
             ctx.finish();
+            if pending.is_some() {
+                ctx.may_owe();
+            }
             end(ended);
             outcome = ended.of_group();
             if let (true, Some(pending)) = (J::OFFERED, &pending) {
@@ -206,6 +205,7 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
             // Law 21: the waiter of an expired task is told once its closure has been dropped.
             ctx.drop_captured(release.captured.take());
         }
+        ctx.may_owe();
         end(why);
         ctx.owe(|owed| release.settle(owed));
     }
@@ -215,7 +215,6 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
             times: self.options().times,
             node: self.job.node().map(NonNull::from),
             members: self.pending(),
-            must_not_queue: self.job.must_not_queue(),
         }
     }
 
@@ -312,7 +311,6 @@ pub(crate) struct Look {
     node: Option<NonNull<WaitNode>>,
     /// A copy of the task's place in its group, which is not used up.
     pub(crate) members: Option<Pending>,
-    pub(crate) must_not_queue: bool,
 }
 
 /// The constants and the functions of one type of job. Each [`Task`] with a job of that type refers
@@ -378,13 +376,6 @@ impl Task {
         unsafe { (self.table.look)(&self.bytes) }
     }
 
-    /// Tells the task's waiter, if it has one, that the task is at this queue position now.
-    pub(crate) fn move_to(&self, position: u64) {
-        if let Some(node) = self.node() {
-            node.move_to(position);
-        }
-    }
-
     /// Tells the blocked caller of the task that the task is in the mailbox of this slot now.
     pub(crate) fn offer_on(&self, slot: usize, generation: u64) {
         if let Some(node) = self.node() {
@@ -392,22 +383,11 @@ impl Task {
         }
     }
 
-    /// Returns `true` if the task was put into a mailbox again, for its blocked caller.
-    pub(crate) fn is_offered_again(&self) -> bool {
-        let to = self.node().and_then(WaitNode::moved_to);
-        matches!(to, Some(Moved::Mailbox(..)))
-    }
-
     /// Returns `true` if the task may run if it is started now.
     pub(crate) fn may_run(&self, env: &Env) -> bool {
         let Look { times, members, .. } = self.look();
         let is_late = times.is_some_and(|times| times.start(env).is_none());
         !is_late && !members.is_some_and(|members| members.members().is_cancelled())
-    }
-
-    /// Returns `true` if the task's handle has cancelled it.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.node().is_some_and(WaitNode::is_cancelled)
     }
 
     fn node(&self) -> Option<&WaitNode> {

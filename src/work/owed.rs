@@ -9,7 +9,6 @@
 
 use crate::parts::completion::Remains;
 use crate::parts::gate::{Freed, Gate, Given, Permit};
-use crate::parts::in_flight::MustLook;
 use crate::parts::line::POOL;
 use crate::parts::members::{Gone, Leaving};
 use crate::work::job::Captured;
@@ -173,14 +172,6 @@ impl Owed {
         self.look = true;
     }
 
-    /// Notes the look of a worker that has left the count, if it was counted.
-    pub(crate) fn look_for(&mut self, must_look: Option<MustLook>) {
-        if let Some(must_look) = must_look {
-            self.look();
-            must_look.fulfill();
-        }
-    }
-
     /// Gives the permits of dead cells back to the pool's gate, and notes what that leads to. A step of
     /// the queue has left them in `freed`. Called before the waiters of tasks that were taken out are
     /// told: a thread that learns that its task is out finds space.
@@ -237,11 +228,6 @@ impl Owed {
     /// Returns `true` if dead cells are to be passed, and notes that this is being done.
     pub(crate) fn take_dead(&mut self) -> bool {
         std::mem::take(&mut self.has_dead)
-    }
-
-    /// Returns `true` if wakers are owed, and nothing else.
-    pub(crate) fn only_wakes(&self) -> bool {
-        self.kinds() == Kinds::WAKERS
     }
 
     /// Takes the next thing that is owed to other threads. Passes come last, but for the end of a closed pool.
@@ -302,12 +288,12 @@ mod tests {
     fn only_debts_before_the_wakers_are_owed_to_others() {
         let mut owed = Owed::default();
         owed.calls().wake(Waker::noop().clone());
-        assert!(owed.only_wakes() && !owed.is_owed_to_others());
+        assert!(owed.has_calls() && !owed.is_owed_to_others());
         owed.calls().tell_refused(io::Error::other("no thread"));
-        assert!(!owed.only_wakes() && !owed.is_owed_to_others());
+        assert!(!owed.is_owed_to_others());
         drop(owed.take_calls());
         owed.note(Due::Over);
-        assert!(!owed.only_wakes() && owed.is_owed_to_others());
+        assert!(owed.is_owed_to_others());
         assert!(matches!(owed.next(), Some(Due::Over)));
         drop(owed.take_calls());
     }

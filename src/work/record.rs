@@ -17,7 +17,7 @@ use crate::work::owed::Kinds;
 use std::time::Duration;
 
 /// A worker's record. It belongs to the slot, and stays when the worker ends. Only the slot's
-/// worker writes it, with four exceptions: the decision; the counts of tasks that were taken back or moved;
+/// worker writes it, with four exceptions: the decision; the count of tasks that were taken back;
 /// the mark of a cancelled group; and what its spawner writes before the worker's first order
 /// (`tasks_before`, `is_new`).
 #[derive(Debug)]
@@ -58,7 +58,7 @@ const NO_WORKER: u64 = u64::MAX;
 /// The counts of a slot, read one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Tasks that are no longer here: completed, panicked, unrun, moved to the queue.
+    /// Tasks that are no longer here: completed, panicked, unrun, offered again (under another generation).
     pub(crate) ended: [u64; 4],
     pub(crate) taken: u64,
     /// The number of tasks handed over.
@@ -126,10 +126,9 @@ impl Record {
         self.ended[2].fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Counts a task that was moved from the mailbox to the queue. Called by the slot's worker, or by a thread that holds the
-    /// slot.
-    pub(crate) fn count_moved(&self) {
-        // ORDERING: L1: raised after the push. So no reader finds the task nowhere.
+    /// Counts a task that was put into the mailbox again, once more. Called by the slot's worker only.
+    pub(crate) fn count_offered_again(&self) {
+        // ORDERING: L1: raised after the task is in the mailbox. So no reader finds the task nowhere.
         self.ended[3].fetch_add(1, Ordering::SeqCst);
     }
 

@@ -64,12 +64,11 @@ impl Core {
         for slot in self.used_slots() {
             let record = &slot.record;
             let tally = record.tally(|| slot.load().generation());
-            let [completed, panicked, unrun, moved] = tally.ended;
+            let [completed, panicked, unrun, offered_again] = tally.ended;
             stats.completed = stats.completed.wrapping_add(completed);
             stats.panicked = stats.panicked.wrapping_add(panicked);
             taken = taken.wrapping_add(tally.taken).wrapping_sub(unrun);
-            // A task that was moved to the queue counts as pushed.
-            let accepted_here = tally.generation.wrapping_sub(moved);
+            let accepted_here = tally.generation.wrapping_sub(offered_again);
             stats.accepted = stats.accepted.wrapping_add(accepted_here);
             if tally.is_running() {
                 stats.running += 1;

@@ -45,19 +45,6 @@ impl Core {
         }
     }
 
-    /// Takes out the task at a position if its handle has cancelled it. The worker that has moved it there
-    /// calls this, because the handle may not have found the task (C3).
-    pub(crate) fn discard_if_cancelled(&self, position: u64, owed: &mut Owed) {
-        let count = |task: &Task| {
-            let is_cancelled = task.is_cancelled();
-            if is_cancelled {
-                self.count_removed(task);
-            }
-            is_cancelled
-        };
-        self.take_out([position], count, || TaskError::Cancelled, owed);
-    }
-
     fn discard_at(&self, positions: impl IntoIterator<Item = u64>, owed: &mut Owed) {
         let count = |task: &Task| {
             if task.table.must_run {

@@ -46,12 +46,17 @@ impl Worker<'_, Shared> {
     /// that it must. Returns its next step, or `None` if it has ended.
     pub(crate) fn end(&self) -> Option<Next> {
         self.stop_watching();
-        match self.pay_without_task(State::Retiring) {
-            State::Retiring => {}
-            State::Searching => return Some(Next::Search(None)),
-            _ => return Some(self.wait()),
-        }
         let record = &self.it.record;
+        let mut owed = self.ctx.take_owed();
+        let is_paid = self.pay_if_free(&mut owed) && owed.is_empty();
+        self.ctx.owe_again(owed);
+        if !is_paid {
+            // It pays as it searches, and asks again after that.
+            // SAFETY: this thread is the slot's worker, `Retiring`.
+            unsafe { self.it.step(State::Retiring, State::Searching) };
+            record.while_paying(Kinds::END, || self.is_not_retiring_now());
+            return Some(Next::Search(None));
+        }
         let registry = record.while_paying(Kinds::END, || self.core.registry());
         if self.is_needed(&registry) {
             self.stay(registry);
@@ -116,7 +121,7 @@ impl Worker<'_, Shared> {
 
     /// Leaves the number of workers that end, because this worker has user code to call first. If there
     /// are too many workers, an idle one ends instead (law 4).
-    pub(crate) fn is_not_retiring_now(&self) {
+    fn is_not_retiring_now(&self) {
         let mut registry = self.core.registry();
         registry.retiring -= 1;
         self.core.retire_surplus(&mut registry);

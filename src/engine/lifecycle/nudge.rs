@@ -21,7 +21,6 @@ impl Core {
         // or another one (`Core::pay_others`).
         let woken = self.registry_by(Patience::Tries);
         let woken = woken.map(|registry| self.wake_told(&registry)).is_ok();
-        self.empty_mailboxes(&mut owed);
         if self.look_anyway(&mut owed).is_err() {
             owed.look();
         }

@@ -197,15 +197,11 @@ impl Core {
         self.begin_sweeps(&registry);
         // A shutdown may wait until `starting` is zero.
         self.host.changed.notify_all();
-        let claim = match self.env.hooks.start {
-            Some(_) => Claim::HELD_UP,
-            None => Claim::AWAKE,
-        };
         // SAFETY: this thread has held the slot since `begin_start`. A new worker is not parked.
         unsafe {
             match first {
                 First::Run(task, permit) => {
-                    return Some(self.hand_over(slot, claim, task, permit));
+                    return Some(self.hand_over(slot, Claim::AWAKE, task, permit));
                 }
                 First::Search(Some(notice)) => it.notify(Claim::AWAKE, notice),
                 First::Search(None) => it.send_searching(Claim::AWAKE),

@@ -127,17 +127,6 @@ fn a_nudge_starts_a_thread_beside_a_worker_that_looks_and_is_held_up() {
 }
 
 #[test]
-fn a_nudge_frees_a_task_from_a_start_hook() {
-    let (core, open) = hooked();
-    let (tell, told) = mpsc::channel();
-    assert!(serves(&core, move || tell.send(()).expect("a test")));
-    core.nudge();
-    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
-    drop(open);
-    end(&core);
-}
-
-#[test]
 fn a_nudge_wakes_a_worker_that_has_an_order() {
     let core = sleeping(1);
     let (slot, _) = core.claim_idle().expect("the worker is idle");

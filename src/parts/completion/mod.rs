@@ -37,7 +37,7 @@
 //! | C1 | the worker starts the decision or ends `PINNED`, after it has read the node | the caller reads the decision before it leaves |
 //! | C2 | the caller leaves, after it has stored its deadline | the worker completes, or reads the deadline |
 //! | C3 | the worker publishes its slot number, after it has started the decision | the caller of a queued task reads the slot number; a handle marks its task as cancelled in the same word |
-//! | C3 | a worker that moves a task to the queue stores the position, then reads that word by a read-modify-write | a handle marks its task as cancelled in that word, then reads the position; a caller reads the position |
+//! | C3 | a worker that offers a task again stores its slot, then the task's generation there | the task's caller reads the generation, then the slot |
 //! | C4 | the worker raises `done`, after it has written the outcome; the caller parks, after it has written its wake-up | the caller reads `done`; the worker reads that the caller parks |
 //! | C5 | a handle sets `done` to `GONE` | the task's end finds that, and frees the node |
 
@@ -46,7 +46,7 @@ mod node;
 mod shared;
 
 pub(crate) use decision::{is_queued, mailbox_id, queue_id, Decision};
-pub(crate) use node::{Moved, WaitNode, WakeUp};
+pub(crate) use node::{WaitNode, WakeUp};
 pub(crate) use shared::{pair, Answered, HandleSide, Remains, Shared, TaskSide};
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]

@@ -37,20 +37,6 @@ const CANCELLED: u32 = 1 << 31;
 /// waiting thread.
 const LEAVES: u32 = 1 << 30;
 
-/// The bits of `moved_to` that say in what place the task is.
-const PLACE: u64 = 7;
-const IN_QUEUE: u64 = 1;
-const IN_MAILBOX: u64 = 2;
-
-/// The place to which a worker has moved a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moved {
-    /// This position of the queue.
-    Queue(u64),
-    /// The mailbox of this slot, as the task of this generation. From there it is moved no more.
-    Mailbox(usize, u64),
-}
-
 /// The way to wake a waiter.
 #[derive(Debug)]
 pub(crate) enum WakeUp {
@@ -99,9 +85,9 @@ pub(crate) struct WaitNode {
     pub(crate) label: Option<&'static str>,
     /// The caller's deadline in nanoseconds. Zero until the caller has stored it.
     deadline: AtomicU64,
-    /// Where a worker has moved the task: to a queue position, plus [`IN_QUEUE`]; or to the mailbox of the slot in
-    /// `worker_slot`, as the task with this generation, times eight, plus [`IN_MAILBOX`]. Zero for a task that stays where it was put.
-    moved_to: AtomicU64,
+    /// If a worker has put the caller's task into its own mailbox again: the generation that the task has there, times two,
+    /// plus one. `worker_slot` says which mailbox. Zero for a task that stays where it was put.
+    offered_again: AtomicU64,
     pub(crate) alive: Alive,
 }
 
@@ -121,7 +107,7 @@ impl WaitNode {
             wake_up: UnsafeCell::new(None),
             label,
             deadline: AtomicU64::new(0),
-            moved_to: AtomicU64::new(0),
+            offered_again: AtomicU64::new(0),
             alive: Alive::new(),
         }
     }
@@ -183,50 +169,29 @@ impl WaitNode {
         told & CANCELLED != 0
     }
 
-    /// Notes the queue position to which a worker has moved the task. Called before another thread can take
-    /// the task there.
-    pub(crate) fn move_to(&self, position: u64) {
-        self.alive.touch();
-        // ORDERING: C3: releases that the task has left its mailbox. A handle that cancels the task
-        // acquires it by `worker_slot`, unless the worker finds the mark.
-        self.moved_to.store(position | IN_QUEUE, Ordering::Release);
-    }
-
     /// Notes that a worker offers the task again, in its mailbox. Called before the caller can take the
     /// task there. Not for a node on the heap. Once in a node's life: its caller reads slot and generation one after the other.
     pub(crate) fn offer_on(&self, slot: usize, generation: u64) {
         self.alive.touch();
-        debug_assert!(!matches!(self.moved_to(), Some(Moved::Mailbox(..))));
+        debug_assert_eq!(self.offered_again(), None);
         // Relaxed: the store below publishes it.
         self.worker_slot.store(slot as u32 + 1, Ordering::Relaxed);
         // ORDERING: C3: releases the slot.
-        (self.moved_to).store(generation << 3 | IN_MAILBOX, Ordering::Release);
+        (self.offered_again).store(generation << 1 | 1, Ordering::Release);
     }
 
-    /// Returns where a worker has moved the task, if one has.
-    pub(crate) fn moved_to(&self) -> Option<Moved> {
+    /// Returns the slot in whose mailbox a worker has offered the task again, and its generation there.
+    pub(crate) fn offered_again(&self) -> Option<(usize, u64)> {
         // ORDERING: C3: acquires that the task has left its place, and the slot.
-        let to = self.moved_to.load(Ordering::Acquire);
-        Some(match to & PLACE {
-            0 => return None,
-            IN_QUEUE => Moved::Queue(to & !PLACE),
-            _ => Moved::Mailbox(self.worker_slot()?, to >> 3),
-        })
-    }
-
-    /// Returns `true` if the handle has cancelled the task, which no worker has started. A cancel that
-    /// comes later finds where the task is.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        // ORDERING: C3: a read-modify-write: either it sees the mark, or the cancel acquires `moved_to`.
-        self.worker_slot.fetch_or(0, Ordering::AcqRel) & CANCELLED != 0
+        let generation = self.offered_again.load(Ordering::Acquire);
+        (generation != 0).then(|| Some((self.worker_slot()?, generation >> 1)))?
     }
 
     /// Marks the handle's task as cancelled. If a worker has started the task, returns that
     /// worker's slot. If not, returns `None`: the caller takes the task out. If it does not find the
-    /// task, a worker has it in hand, and finds the mark: it is about to start the task, and discards it instead;
-    /// or it moves the task.
+    /// task, a worker has it in hand, and finds the mark: it discards the task instead of starting it.
     pub(crate) fn cancel(&self) -> Option<usize> {
-        // ORDERING: C3: acquires that the decision has been started, or that the task was moved.
+        // ORDERING: C3: acquires that the decision has been started.
         // Releases what the handle did before.
         let told = self.worker_slot.fetch_or(CANCELLED, Ordering::AcqRel);
         ((told % LEAVES) as usize).checked_sub(1)

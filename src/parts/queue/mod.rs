@@ -149,18 +149,6 @@ impl<T> Queue<T> {
     /// Panics if there is no task, or if there are more permits than cells.
     #[inline(always)]
     pub(crate) fn push(&self, task: &mut Option<T>, permit: Permit) -> u64 {
-        self.push_with(task, permit, |_, _| ())
-    }
-
-    /// Adds a task as [`push`](Self::push) does. Calls `tell` with the task and its position before
-    /// another thread can take the task.
-    #[inline(always)]
-    pub(crate) fn push_with(
-        &self,
-        task: &mut Option<T>,
-        permit: Permit,
-        tell: impl FnOnce(&T, u64),
-    ) -> u64 {
         assert!(task.is_some(), "a task to push");
         permit.leave_with_task();
         let mut tail = self.load_tail();
@@ -178,9 +166,6 @@ impl<T> Queue<T> {
                 Err(now) => tail = now,
             }
             crate::sync::spin_loop();
-        }
-        if let Some(task) = task {
-            tell(task, tail);
         }
         // SAFETY: there is a task (asserted). This thread moved `tail`, so the position is its own.
         // `tail` has not moved since it was compared with `head_seen`, and `head` only grows. So

@@ -12,7 +12,7 @@
 //! it and pushes a new entry first.
 //!
 //! **The mailbox** belongs to the thread that holds a `Held` slot. While the slot is `Offered`, nobody touches it:
-//! the worker, the waiter and a nudge compete for the next step. From `Busy` on, it belongs to the worker. Every step
+//! the worker and the waiter compete for the next step. From `Busy` on, it belongs to the worker. Every step
 //! into `Offered` or `Busy` releases what was written there, and every step out of these states acquires it. If
 //! a thread took a step without owning the slot, the mailbox would have two owners. So such steps are
 //! `unsafe`, and their contracts name the threads that may take them.
@@ -35,22 +35,15 @@ pub(crate) use word::{State, Word};
 pub(crate) struct Claim {
     /// `true` if the worker is parked, and must be unparked once it has its order.
     pub(crate) parked: bool,
-    /// `true` if the worker may be in user code. Then a task that it gets stays `Offered`, whoever waits for it.
-    held_up: bool,
 }
 
 impl Claim {
     /// The claim on an awake worker: a new worker, or a worker whose task was taken back.
-    pub(crate) const AWAKE: Self = Self::new(false, false);
-    /// The claim on a new worker that runs a start hook first.
-    pub(crate) const HELD_UP: Self = Self::new(false, true);
-
-    const fn new(parked: bool, held_up: bool) -> Self {
-        Self { parked, held_up }
-    }
+    pub(crate) const AWAKE: Self = Self { parked: false };
 
     const fn of(before: Word) -> Self {
-        Self::new(before.is_parked(), matches!(before.state(), State::Calling))
+        let parked = before.is_parked();
+        Self { parked }
     }
 }
 
@@ -69,19 +62,6 @@ pub(crate) enum Order<T> {
     Search(Option<Notice>),
     /// To end.
     Retire,
-}
-
-/// What a worker finds as it steps aside.
-#[derive(Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum Found {
-    Nothing,
-    /// A task was handed to it, and is still in the mailbox.
-    Task,
-    /// It was told to look at the queue.
-    Notice(Notice),
-    /// It was told to end.
-    Retirement,
 }
 
 /// The part of a slot that a hand-over writes: the status word and the mailbox, on one cache line.
@@ -158,7 +138,7 @@ impl<T, R> Slot<T, R> {
     ///
     /// # Safety
     /// The caller is the slot's worker, and `from` is a state that only the worker may leave:
-    /// `Busy`, `Searching` or `Retiring`. After a step to `Free` the caller touches nothing of the
+    /// `Busy`, `Searching`, `Calling` or `Retiring`. After a step to `Free` the caller touches nothing of the
     /// slot.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
@@ -183,19 +163,13 @@ impl<T, R> Slot<T, R> {
     // ---- claiming an idle worker -------------------------------------------
 
     /// Claims the worker if it is idle and not on the bench, and leaves its entry in the ready
-    /// ring. Claims a parked worker only if `even_parked`, and one that is `Calling` only if
-    /// `even_calling` returns `true`. `last` is the generation of the worker's
+    /// ring. Claims a parked worker only if `even_parked`. `last` is the generation of the worker's
     /// last task; zero means unknown. If `last` is right, the first access is a successful
     /// compare-and-swap, so that the CPU fetches the cache line once, for writing, and not first
     /// for reading.
     #[inline]
     #[must_use]
-    pub(crate) fn claim_last_used(
-        &self,
-        last: u64,
-        even_parked: bool,
-        even_calling: impl FnOnce() -> bool,
-    ) -> Option<Claim> {
+    pub(crate) fn claim_last_used(&self, last: u64, even_parked: bool) -> Option<Claim> {
         let word = if last == 0 {
             self.load()
         } else {
@@ -205,9 +179,8 @@ impl<T, R> Slot<T, R> {
                 Err(now) => now,
             }
         };
-        let is_ready =
-            word.is_ready(even_parked) && (word.state() != State::Calling || even_calling());
-        let claimed = is_ready && self.swap_if(word, word.to(State::Held)).is_ok();
+        let claimed =
+            word.is_ready(even_parked) && self.swap_if(word, word.to(State::Held)).is_ok();
         claimed.then(|| Claim::of(word))
     }
 
@@ -254,7 +227,7 @@ impl<T, R> Slot<T, R> {
         // SAFETY: the caller holds the slot, so the mailbox is empty and only the caller may write
         // it.
         (self.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
-        let to = match revocable || claim.held_up {
+        let to = match revocable {
             true => State::Offered,
             false => State::Busy,
         };
@@ -335,7 +308,7 @@ impl<T, R> Slot<T, R> {
     /// Makes the slot claimable. `ready` is the pool's ready ring and `index` this slot's number.
     ///
     /// # Safety
-    /// The caller is the slot's worker, in `Busy` or `Searching`.
+    /// The caller is the slot's worker, in `Busy`, `Searching` or `Calling`.
     #[inline]
     pub(crate) unsafe fn publish_idle(&self, ready: &Ring, index: usize) {
         let idle_if_listed = |word: Word| word.is_listed().then(|| word.to(State::Idle));
@@ -354,45 +327,6 @@ impl<T, R> Slot<T, R> {
     #[must_use]
     pub(crate) fn claim_self(&self) -> bool {
         self.leave_idle(State::Searching, Word::is_idle).is_some()
-    }
-
-    /// Moves the calling worker, which is about to do what may take long, to the state `to`: `Calling`
-    /// or `Searching`. If it has got another order, the worker becomes `Searching`; if it has got a task,
-    /// does nothing. Returns what it has got, or `None` if another thread is about to write its order.
-    #[must_use]
-    pub(crate) fn step_aside(&self, to: State) -> Option<Found> {
-        let before = self.update(|word| match word.state() {
-            State::Idle | State::Searching | State::Calling => Some(word.to(to)),
-            State::Notified | State::Retiring => Some(word.to(State::Searching)),
-            State::Offered | State::Busy => Some(word),
-            State::Held | State::Free => None,
-        })?;
-        Some(match before.state() {
-            State::Offered | State::Busy => Found::Task,
-            State::Notified => Found::Notice(Notice::of_slot()),
-            State::Retiring => Found::Retirement,
-            _ => Found::Nothing,
-        })
-    }
-
-    /// Puts a task back that the calling thread has taken out of the mailbox.
-    ///
-    /// # Safety
-    /// The caller is the slot's worker, in `Busy`, and has taken this task by [`Slot::poll_order`]; or it holds the slot,
-    /// and has taken the task by [`Slot::revoke`].
-    pub(crate) unsafe fn put_back(&self, task: T, permit: Permit) {
-        permit.leave_with_task();
-        // SAFETY: by this function's contract, the mailbox is empty, and only the caller may write it.
-        (self.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
-    }
-
-    /// Offers the revoked task that was put back, under the same generation.
-    ///
-    /// # Safety
-    /// The caller holds the slot, and has put the task back.
-    pub(crate) unsafe fn offer_put_back(&self) {
-        // SAFETY: by this function's contract, the caller holds the slot.
-        unsafe { self.order(Claim::AWAKE, State::Offered, 0) };
     }
 
     /// Offers a task that the calling worker has in hand: its caller may take it back until the worker starts it.

@@ -83,7 +83,7 @@ fn an_idle_slot_is_listed_once_and_claimed_once() {
     assert_eq!(ready.pop(), Some(0));
     let claim = slot.claim_listed().expect("idle");
     assert!(!claim.parked);
-    assert!(slot.claim_last_used(0, true, || true).is_none());
+    assert!(slot.claim_last_used(0, true).is_none());
     assert_eq!(hand_over(&slot, claim, "a", false), 1);
     assert_eq!(run(&slot), ("a", 1));
     own!(slot.publish_idle(&ready, 0));
@@ -96,18 +96,18 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
     for last in 0..2 {
-        let claim = slot.claim_last_used(last, true, || true).expect("idle");
-        assert!(slot.claim_last_used(last + 1, true, || true).is_none());
+        let claim = slot.claim_last_used(last, true).expect("idle");
+        assert!(slot.claim_last_used(last + 1, true).is_none());
         let generation = hand_over(&slot, claim, "a", true);
         assert_eq!(generation, last + 1);
         assert_eq!(revoke(&slot, generation), Some("a"));
         own!(slot.send_searching(Claim::AWAKE));
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.claim_self());
-        assert!(slot.claim_last_used(generation, true, || true).is_none());
+        assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.retire(false).is_some());
-        assert!(slot.claim_last_used(generation, true, || true).is_none());
+        assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.step(State::Retiring, State::Free));
         own!(slot.begin_start());
         own!(slot.send_searching(Claim::AWAKE));
@@ -122,15 +122,12 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert!(slot.claim_benched().is_none() && slot.retire(true).is_none());
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench() && slot.load().is_benched());
-    assert!(
-        slot.claim_last_used(0, true, || true).is_none(),
-        "not by hint"
-    );
+    assert!(slot.claim_last_used(0, true).is_none(), "not by hint");
     assert!(slot.claim_self(), "as any other");
     own!(slot.publish_idle(&ready, 0));
     // `claim_last_used` leaves the worker's entry in the ready ring. The thread that pops the entry
     // finds the worker claimed, and does not put it on the bench.
-    let claim = slot.claim_last_used(0, true, || true).expect("idle");
+    let claim = slot.claim_last_used(0, true).expect("idle");
     assert_eq!(ready.pop(), Some(0));
     assert!(!slot.bench() && !slot.load().is_benched());
     // SAFETY: the slot was claimed with this claim.
@@ -153,7 +150,7 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
 fn an_offered_task_is_run_or_taken_back() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    let claim = slot.claim_last_used(0, true, || true).unwrap();
+    let claim = slot.claim_last_used(0, true).unwrap();
     let generation = hand_over(&slot, claim, "a", true);
     assert!(revoke(&slot, generation + 1).is_none(), "another task");
     assert_eq!(revoke(&slot, generation), Some("a"));
@@ -163,7 +160,7 @@ fn an_offered_task_is_run_or_taken_back() {
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     own!(slot.publish_idle(&ready, 0));
 
-    let claim = slot.claim_last_used(0, true, || true).unwrap();
+    let claim = slot.claim_last_used(0, true).unwrap();
     let generation = hand_over(&slot, claim, "b", true);
     assert_eq!(run(&slot), ("b", generation));
     assert!(revoke(&slot, generation).is_none(), "started");
@@ -195,97 +192,76 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     assert_eq!(slot.load().state(), State::Free);
 }
 
-/// A worker that calls wakers takes a task only from the thread that used it last, and none once it calls
-/// other user code, or that thread has taken its task back.
+/// A worker that calls wakers after its task gets no order.
 #[test]
-fn a_worker_that_calls_user_code_is_left_alone() {
+fn a_worker_that_calls_wakers_is_left_alone() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    let claims = || slot.claim_last_used(0, true, || true);
-    let steps_aside = |to| {
-        assert_eq!(slot.step_aside(to), Some(Found::Nothing));
-        assert_eq!(slot.load().state(), to);
+    let is_left_alone = || {
+        assert!(slot
+            .claim_last_used(slot.load().generation(), true)
+            .is_none());
+        assert!(slot.claim_idle().is_none() && slot.claim_benched().is_none());
+        assert!(slot.retire(false).is_none() && !slot.claim_self() && !slot.may_park());
+        assert!(own!(slot.poll_order()).is_none());
     };
-    steps_aside(Calling);
-    assert_eq!(ready.pop(), Some(0));
-    assert!(slot.claim_listed().is_none() && slot.claim_benched().is_none());
-    assert!(slot.retire(false).is_none() && !slot.claim_self() && !slot.may_park());
-    assert!(slot.claim_last_used(0, true, || false).is_none());
-    let claim = claims().expect("it takes a task");
-    assert!(!claim.parked);
-    assert_eq!(slot.step_aside(Searching), None);
-    let generation = hand_over(&slot, claim, "a", true);
-    assert_eq!(revoke(&slot, generation), Some("a"));
-    own!(slot.send_searching(Claim::AWAKE));
-    assert!(claims().is_none());
-    steps_aside(Searching);
-    steps_aside(Calling);
-    steps_aside(Searching);
-    assert!(claims().is_none());
-    // A task that was handed over during the calls is there after them.
-    steps_aside(Calling);
-    let claim = claims().expect("it takes a task");
-    let generation = hand_over(&slot, claim, "b", true);
-    assert_eq!(slot.step_aside(Searching), Some(Found::Task));
-    assert_eq!(run(&slot), ("b", generation));
-    own!(slot.publish_idle(&ready, 0));
-    // A task that was handed over before the calls may be taken back during them.
-    let claim = claims().expect("idle");
-    let generation = hand_over(&slot, claim, "c", true);
-    assert_eq!(slot.step_aside(Calling), Some(Found::Task));
-    assert_eq!(slot.load().state(), Offered, "it stays");
-    assert_eq!(revoke(&slot, generation), Some("c"));
-    own!(slot.send_searching(Claim::AWAKE));
-    steps_aside(Searching);
-    own!(slot.publish_idle(&ready, 0));
+    for searches in [false, true] {
+        let claim = slot.claim_last_used(0, true).expect("idle");
+        hand_over(&slot, claim, "a", false);
+        assert_eq!(run(&slot).0, "a");
+        own!(slot.step(Busy, Calling));
+        is_left_alone();
+        assert_eq!(ready.pop(), Some(0));
+        assert!(slot.claim_listed().is_none());
+        is_left_alone();
+        if searches {
+            own!(slot.step(Calling, Searching));
+        }
+        own!(slot.publish_idle(&ready, 0));
+    }
+    assert!(slot.claim_listed().is_some());
 }
 
-/// A notice is with the slot until its worker takes it: as it begins to search, or as it steps aside.
+/// A notice is with the slot until its worker begins to search.
 #[test]
 fn a_notice_is_taken_once() {
     let (ready, counts) = (Ring::new(1, 0), InFlight::default());
     let slot = idle(&ready);
-    for steps_aside in [false, true] {
-        let claim = slot.claim_last_used(0, true, || true).expect("idle");
-        own!(slot.notify(claim, counts.notify()));
-        assert_eq!(slot.load().state(), Notified);
-        assert!(slot.claim_last_used(0, true, || true).is_none());
-        assert!(!slot.claim_self() && slot.retire(false).is_none() && !slot.may_park());
-        let notice = match steps_aside {
-            true => match slot.step_aside(Calling) {
-                Some(Found::Notice(notice)) => notice,
-                found => panic!("{found:?}"),
-            },
-            false => match own!(slot.poll_order()) {
-                Some(Order::Search(Some(notice))) => notice,
-                order => panic!("{order:?}"),
-            },
-        };
-        assert_eq!(slot.load().state(), Searching);
-        assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
-        counts.forgo(notice);
-        own!(slot.publish_idle(&ready, 0));
-    }
-    assert!(slot.retire(false).is_some());
-    assert_eq!(slot.step_aside(Calling), Some(Found::Retirement));
+    let claim = slot.claim_last_used(0, true).expect("idle");
+    own!(slot.notify(claim, counts.notify()));
+    assert_eq!(slot.load().state(), Notified);
+    assert!(slot.claim_last_used(0, true).is_none());
+    assert!(!slot.claim_self() && slot.retire(false).is_none() && !slot.may_park());
+    let Some(Order::Search(Some(notice))) = own!(slot.poll_order()) else {
+        panic!("no notice");
+    };
     assert_eq!(slot.load().state(), Searching);
+    assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
+    counts.forgo(notice);
     assert_eq!(counts.figures(), [0, 0]);
 }
 
-/// A worker that has taken a task out of its mailbox puts it back, and then starts it. Its caller cannot take it
-/// back meanwhile.
+/// A worker offers the task that it has in hand again, under the next generation. Its caller may take it back until
+/// the worker takes it.
 #[test]
-fn a_task_that_was_put_back_is_started() {
+fn a_task_that_is_offered_again_is_run_or_taken_back() {
     let ready = Ring::new(1, 0);
-    for revocable in [false, true] {
+    for back in [false, true] {
         let slot = idle(&ready);
-        let claim = slot.claim_last_used(0, true, || true).expect("idle");
-        let generation = hand_over(&slot, claim, "a", revocable);
-        assert_eq!(run(&slot), ("a", generation));
-        // SAFETY: this thread is the worker, and has just taken the task.
-        unsafe { slot.put_back("a", Permit::of_taken_task()) };
-        assert!(revoke(&slot, generation).is_none(), "it is about to start");
-        assert_eq!(run(&slot), ("a", generation));
+        let claim = slot.claim_last_used(0, true).expect("idle");
+        hand_over(&slot, claim, "a", false);
+        let (task, generation) = run(&slot);
+        let tell = |it: &&str, again| assert_eq!((*it, again), ("a", generation + 1));
+        own!(slot.offer_again(task, Permit::of_taken_task(), tell));
+        assert!(revoke(&slot, generation).is_none(), "it has another one");
+        if back {
+            assert_eq!(revoke(&slot, generation + 1), Some("a"));
+            assert!(own!(slot.poll_order()).is_none());
+            own!(slot.send_searching(Claim::AWAKE));
+        } else {
+            assert_eq!(run(&slot), ("a", generation + 1));
+            assert!(revoke(&slot, generation + 1).is_none(), "started");
+        }
         own!(slot.publish_idle(&ready, 0));
         assert_eq!(ready.pop(), Some(0));
     }
@@ -305,9 +281,7 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
             assert_eq!(slot.load().generation(), generation);
             assert_eq!(run(&slot), ("a", generation));
             own!(slot.publish_idle(&ready, 0));
-            let claim = slot
-                .claim_last_used(generation, true, || true)
-                .expect("idle");
+            let claim = slot.claim_last_used(generation, true).expect("idle");
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
             assert_eq!(hand_over(&slot, claim, "b", true), generation);
             assert_eq!(revoke(&slot, generation), Some("b"));
@@ -332,11 +306,8 @@ fn a_sleeping_worker_is_woken_by_its_order() {
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     own!(slot.publish_idle(&ready, 0));
     assert!(slot.may_park());
-    assert!(
-        slot.claim_last_used(0, false, || true).is_none(),
-        "it sleeps"
-    );
-    let claim = slot.claim_last_used(0, true, || true).expect("idle");
+    assert!(slot.claim_last_used(0, false).is_none(), "it sleeps");
+    let claim = slot.claim_last_used(0, true).expect("idle");
     assert!(claim.parked);
     hand_over(&slot, claim, "a", false);
     let start = Instant::now();
@@ -344,9 +315,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
     assert!(start.elapsed() < Duration::from_secs(10), "not woken");
     assert_eq!(run(&slot), ("a", 1));
     own!(slot.publish_idle(&ready, 0));
-    let claim = slot
-        .claim_last_used(0, false, || true)
-        .expect("it has woken");
+    let claim = slot.claim_last_used(0, false).expect("it has woken");
     assert!(!claim.parked);
 }
 

@@ -19,8 +19,8 @@ pub(crate) enum State {
     Idle = 5,
     /// The worker has been told to end, or has found that it must.
     Retiring = 6,
-    /// The worker has no task, and calls wakers. It takes a task that is handed to it, and does nothing
-    /// else that another thread asks for.
+    /// The worker's task has ended. The worker tells others, and calls wakers, then looks at the queue. No thread
+    /// gives it an order.
     Calling = 7,
     /// The worker was told to look at the queue, and has not begun to. It counts as notified.
     Notified = 8,
@@ -36,11 +36,11 @@ impl State {
             Free => &[Held],
             Held => &[Free, Offered, Busy, Notified, Searching],
             Offered => &[Busy, Held],
-            Busy => &[Idle, Searching, Offered],
-            Idle => &[Held, Searching, Retiring, Calling],
-            Searching => &[Idle, Busy, Retiring, Calling],
+            Busy => &[Idle, Calling, Searching, Offered],
+            Idle => &[Held, Searching, Retiring],
+            Searching => &[Idle, Busy, Retiring],
             Retiring => &[Searching, Free],
-            Calling => &[Held, Searching],
+            Calling => &[Idle, Searching],
             Notified => &[Searching],
         }
     }
@@ -99,10 +99,10 @@ impl Word {
     }
 
     /// Returns `true` if the worker takes a task from the thread that used it last: it is idle and
-    /// not on the bench, or calls wakers. A parked worker counts only if `even_parked`.
+    /// not on the bench. A parked worker counts only if `even_parked`.
     pub(super) const fn is_ready(self, even_parked: bool) -> bool {
         let seen = self.0 & (STATE | LISTED | if even_parked { 0 } else { PARKED });
-        seen == Idle as u64 | LISTED || self.0 & STATE == Calling as u64
+        seen == Idle as u64 | LISTED
     }
 
     pub(crate) const fn is_parked(self) -> bool {

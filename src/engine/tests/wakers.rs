@@ -1,0 +1,86 @@
+//! Tests of a task that a thread leaves to its last worker, which calls a waker.
+
+use super::*;
+use crate::engine::handle::Outcome;
+use crate::error::TaskError;
+use crate::parts::completion::{pair, TaskSide};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Returns a pool whose worker calls a waker, which waits until the other value is dropped. The worker is this thread's last
+/// one.
+fn calls_a_waker() -> (Pool, mpsc::Sender<()>) {
+    let builder = Builder::new().max_workers(2).queue_capacity(4);
+    let pool = builder.build().expect("a pool");
+    let (open, gate) = mpsc::channel::<()>();
+    let served = pool.awaitable().serve(move || gate.recv());
+    let mut handle = pin!(served.expect("space"));
+    let (end_wake, wake_ends) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Blocks(Mutex::new(wake_ends))));
+    let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    open.send(()).expect("it waits");
+    until(|| pool.core().slots[0].load().state() == State::Calling);
+    (pool, end_wake)
+}
+
+/// Laws 20 and 21: a task was left to a worker that calls a waker. Another thread claims that worker as soon as the waker has
+/// returned, and is stopped. The task runs on another worker.
+#[test]
+fn a_task_left_to_a_worker_waits_for_no_claimer_of_that_worker() {
+    for _ in 0..cut(200) {
+        let (pool, end_wake) = calls_a_waker();
+        let core = pool.core();
+        let (tell, told) = mpsc::channel();
+        assert!(serves(core, move || tell.send(()).expect("a test")));
+        assert_eq!(core.queue.len(), 1, "it is left");
+        drop(end_wake);
+        let (mut claim, mut ran) = (None, Err(mpsc::RecvTimeoutError::Timeout));
+        while claim.is_none() && ran.is_err() {
+            claim = core.slots[0].claim_last_used(0, true);
+            ran = told.recv_timeout(Duration::ZERO);
+        }
+        if ran.is_err() {
+            ran = told.recv_timeout(LIMIT);
+        }
+        if let Some(claim) = claim {
+            notify(core, 0, claim);
+        }
+        assert_eq!(ran, Ok(()), "another thread may be started");
+        end(core);
+    }
+}
+
+/// Law 21: a thread leaves one task to a worker that calls a waker. With the next one, it has other workers look.
+#[test]
+fn a_thread_leaves_one_task_to_a_worker_that_calls_a_waker() {
+    let (pool, end_wake) = calls_a_waker();
+    let (tell, told) = mpsc::channel();
+    for n in 0..2 {
+        let tell = tell.clone();
+        assert!(serves(pool.core(), move || tell.send(n).expect("a test")));
+    }
+    let ran = [(); 2].map(|()| told.recv_timeout(LIMIT));
+    assert_eq!(ran, [Ok(0), Ok(1)]);
+    drop(end_wake);
+    end(pool.core());
+}
+
+/// Law 21: a handle cancels its task while a worker has it in hand. The worker does not start it.
+#[test]
+fn a_task_whose_handle_has_cancelled_it_does_not_start() {
+    let builder = Builder::new().max_workers(1).min_workers(1);
+    let pool = builder.build().expect("a pool");
+    let core = pool.core();
+    let never: fn() = || unreachable!("it is cancelled");
+    let (task, mut handle): (TaskSide<_, Outcome<()>>, _) = pair(None, never);
+    assert_eq!(handle.node().cancel(), None, "no worker has started it");
+    let (slot, claim) = core.claim_idle().expect("idle");
+    let _location = hand_over(core, slot, claim, task);
+    until(|| handle.node().has_outcome());
+    assert!(matches!(handle.take(), Some(Err(TaskError::Cancelled))));
+    until(|| core.stats().idle == 1);
+    let stats = core.stats();
+    assert_eq!((stats.discarded, stats.completed), (1, 0), "{stats}");
+    end(core);
+}
