@@ -1,7 +1,7 @@
 //! Tests that the tables of the protocol page list the code's steps.
 
 use crate::parts::queue::legal_steps as cell_steps;
-use crate::parts::slot::legal_steps as slot_steps;
+use crate::parts::slot::{legal_steps as slot_steps, State};
 
 const PAGE: &str = include_str!("protocol.md");
 
@@ -36,4 +36,20 @@ fn the_pages_tables_are_the_codes() {
     };
     assert_eq!(steps_of("<!-- slot steps"), steps(slot_steps()));
     assert_eq!(steps_of("<!-- cell steps"), steps(cell_steps()));
+}
+
+#[test]
+fn the_page_says_in_which_states_user_code_runs() {
+    let rows = table("<!-- states").into_iter();
+    let mut on_page: Vec<_> = rows
+        .map(|row| (row[0].clone(), row[1].starts_with("yes")))
+        .collect();
+    let states = slot_steps().map(|(from, _)| from);
+    let mut in_code: Vec<(String, bool)> = states
+        .map(|it: State| (format!("{it:?}"), it.runs_user_code()))
+        .collect();
+    on_page.sort();
+    in_code.sort();
+    in_code.dedup();
+    assert_eq!(on_page, in_code);
 }

@@ -47,7 +47,10 @@ pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize) {
     while it.is_held() {
         backoff.wait();
     }
-    let pay = |owed: &mut Owed| core.pay(owed);
+    let pay = |owed: &mut Owed| {
+        debug_assert!(it.load().state().runs_user_code(), "{:?}", it.load());
+        core.pay(owed);
+    };
     let ctx = Ctx::new(&core.env, &it.record, slot, &pay);
     let worker = Worker {
         core,
@@ -273,6 +276,9 @@ impl<H: Host> Worker<'_, H> {
             if may_have_to_end && self.it.record.while_paying(Kinds::END, has_to_end) {
                 return Next::Retire;
             }
+            if !may_have_to_end {
+                self.start_watching();
+            }
             match self.pop(&mut task) {
                 Popped::Task(position, permit) => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
@@ -355,13 +361,12 @@ impl<H: Host> Worker<'_, H> {
         if let Some(mut order) = unsafe { self.it.poll_order() } {
             self.it.record.has_first_order();
             match &mut order {
-                Next::Search(notice) => match notice.take() {
-                    Some(notice) => {
+                Next::Search(notice) => {
+                    if let Some(notice) = notice.take() {
                         let counts = &self.core.in_flight;
                         self.it.record.awake.enter_notified(counts, notice);
                     }
-                    None => self.start_watching(),
-                },
+                }
                 Next::Run { .. } => self.stop_watching(),
                 Next::Retire => {}
             }

@@ -29,6 +29,11 @@ pub(crate) enum State {
 use State::{Busy, Calling, Free, Held, Idle, Notified, Offered, Retiring, Searching};
 
 impl State {
+    /// Returns `true` if a worker in this state may run user code.
+    pub(crate) const fn runs_user_code(self) -> bool {
+        matches!(self, Held | Offered | Busy | Searching | Calling)
+    }
+
     /// Returns the states to which a step may lead from this state. The protocol page says which
     /// thread takes each step. A test compares that page with this list.
     pub(super) const fn next(self) -> &'static [Self] {

@@ -1,6 +1,5 @@
-//! A task that was handed to a worker which calls a waker, and then drops a value. The drop may take long,
-//! or wait for that very task: so another worker must find the task, and its waiter and its group must find
-//! it, too. Laws 2, 3, 10 and 21.
+//! A task that a thread leaves to its last worker, which calls a waker and then drops a value: the drop may take long,
+//! or wait for that very task. And a task that a worker has taken, and that waits for a waker. Laws 2, 3, 10 and 21.
 
 mod common;
 
@@ -81,7 +80,7 @@ impl Scene {
 
     /// Submits a task as [`Self::give`] does. Then lets the waker return, and waits until the worker drops the
     /// value.
-    fn hand_over<T: Send + 'static>(
+    fn leave<T: Send + 'static>(
         &self,
         submit: impl FnOnce(&Pool) -> T + Send + 'static,
     ) -> mpsc::Receiver<T> {
@@ -105,7 +104,7 @@ impl Scene {
     }
 }
 
-/// First aid: a nudge moves a task out of the mailbox of a worker whose waker does not return.
+/// First aid: a nudge has another worker run a task that was left to a worker whose waker does not return.
 #[test]
 fn a_nudge_frees_a_task_from_a_worker_that_calls_a_waker() {
     type Submit = fn(&Pool, &Group, Task);
@@ -132,7 +131,7 @@ fn a_nudge_frees_a_task_from_a_worker_that_calls_a_waker() {
 
 /// Law 3: while the value is dropped, another worker runs the task, however it was submitted.
 #[test]
-fn law03_a_task_does_not_wait_for_a_drop_on_the_worker_that_got_it() {
+fn law03_a_task_does_not_wait_for_a_drop_on_the_worker_that_it_was_left_to() {
     type Submit = fn(&Pool, &Group, mpsc::Sender<()>);
     let verbs: [(&str, Submit); 5] = [
         ("serve", |pool, _, ran| {
@@ -159,7 +158,7 @@ fn law03_a_task_does_not_wait_for_a_drop_on_the_worker_that_got_it() {
         let scene = Scene::new(3, queue);
         let (group, (ran, runs)) = (scene.pool.group(), mpsc::channel());
         let (name, submit) = verbs[verb];
-        let told = scene.hand_over({
+        let told = scene.leave({
             let group = group.clone();
             move |pool| submit(pool, &group, ran)
         });
@@ -175,7 +174,7 @@ fn law03_a_task_does_not_wait_for_a_drop_on_the_worker_that_got_it() {
 fn law03_a_caller_finds_its_task_in_the_queue() {
     timed_each([0, 4], |queue| {
         let scene = Scene::new(2, queue);
-        let told = scene.hand_over(|pool| {
+        let told = scene.leave(|pool| {
             let result = pool.do_with_deadline(|| (), ms(300));
             matches!(result, Err(DeadlineError::Expired(_)))
         });
@@ -190,7 +189,7 @@ fn law21_a_handle_finds_its_task_in_the_queue() {
     timed_each(product([0, 4], [false, true]), |(queue, drops)| {
         let (scene, ledger) = (Scene::new(2, queue), Ledger::new(1));
         let task = ledger.task(0);
-        let told = scene.hand_over(|pool| must_await(pool.awaitable(), task));
+        let told = scene.leave(|pool| must_await(pool.awaitable(), task));
         let handle = arrives("the handle", &told);
         if drops {
             drop(handle);
@@ -209,7 +208,7 @@ fn law02_a_cancel_and_a_shutdown_find_the_task_in_the_queue() {
     timed_each(product([0, 4], [false, true]), |(queue, shuts_down)| {
         let scene = Scene::new(2, queue);
         let group = scene.pool.group();
-        let told = scene.hand_over({
+        let told = scene.leave({
             let group = group.clone();
             move |_| match group.do_with_deadline(|| (), LONG) {
                 Err(DeadlineError::Refused(refused)) => refused.into_parts().1,
@@ -355,11 +354,8 @@ fn law03_a_caller_takes_its_task_back_during_a_waker() {
             });
             if nudged {
                 before.pool.nudge();
-                assert_eq!(
-                    before.pool.stats().queued,
-                    0,
-                    "its caller finds it where it is"
-                );
+                let s = before.pool.stats();
+                assert_eq!(s.queued, 0, "its caller finds it where it is");
             }
             let back = arrives("the call", &before.told);
             let s = before.pool.stats();
