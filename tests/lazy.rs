@@ -9,13 +9,14 @@ use std::time::Duration;
 use common::*;
 
 /// Law 5: no worker exists before the first task. A sequential caller uses one worker, however many
-/// are allowed, even if its tasks panic or its calls come from several threads.
+/// are allowed, even if its tasks panic, have handles or are in a group, or its calls come from several threads.
 #[test]
 fn law05_a_sequential_caller_uses_one_worker() {
     timed_each([0, 16], |queue| {
         let pool = pool(8, queue);
         assert_stats!(pool.stats(), workers: 0, spawned: 0);
         let call = || pool.do_with_deadline(|| (), Duration::MAX).unwrap();
+        let group = pool.group();
         for i in 0..rounds(2000) {
             match i % 20 {
                 0 => thread::scope(|s| s.spawn(call).join().unwrap()),
@@ -26,6 +27,9 @@ fn law05_a_sequential_caller_uses_one_worker() {
                     must_serve(&pool, || ());
                     settle(&pool);
                 }
+                9..11 => group.do_with_deadline(|| (), Duration::MAX).unwrap(),
+                11..13 => must_await(pool.awaitable(), || ()).join().unwrap(),
+                13..15 => must_await(group.awaitable(), || ()).join().unwrap(),
                 _ => call(),
             }
         }

@@ -118,6 +118,7 @@ impl<H: Host> Worker<'_, H> {
     #[inline(always)]
     pub(super) fn pay_after(&self, state: State) -> State {
         if !self.ctx.owes() {
+            debug_assert_ne!(state, State::Calling);
             return state;
         }
         if state == State::Calling {

@@ -88,8 +88,8 @@ impl<H: Host> Core<H> {
     }
 
     /// Pushes the task for this thread's last worker, which is `Calling` and looks at the queue as soon as its wakers have
-    /// returned (A7). So a thread that awaits one task after the other keeps one worker (law 5). But a waker may not return
-    /// for long. So of several queued tasks only one waits for that.
+    /// returned (A7). So no thread is started for a caller that awaits one task after the other (law 5). But a waker may not return
+    /// for long. So an idle worker is notified, if there is one; and of several queued tasks, only one waits for the waker.
     fn leave_to_last_worker(
         self: &Arc<Self>,
         accepted: Accepted,
@@ -100,6 +100,8 @@ impl<H: Host> Core<H> {
         // If it has left `Calling` since, it may have looked before the push (P1).
         if self.queue.len() > 1 || !self.is_last_worker_calling() {
             self.look(Seen::is_any_searching, owed);
+        } else {
+            self.notify_idle(Seen::is_any_searching, Patience::Waits);
         }
         H::has_pushed(self, position, accepted.stamp, owed);
         Location::Queue { position }

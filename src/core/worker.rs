@@ -327,7 +327,7 @@ impl<H: Host> Worker<'_, H> {
                 }
             }
             if self.ctx.owes() {
-                // This is the only debt of an idle worker. Another thread has claimed this worker, perhaps for a task, and
+                // An idle worker owes nothing else, but that its look may find that the OS refuses a thread. Another thread has claimed this worker, perhaps for a task, and
                 // may be stopped before it gives the order. So another worker must look at the queue now (A2). If a
                 // lock is held that this needs, the worker tries again at its next turn.
                 let mut owed = self.ctx.take_owed();

@@ -54,8 +54,8 @@ impl TaskEnd {
     }
 }
 
-/// A function that does the worker's part of a task's end. It makes the worker free, gives the task's
-/// permit back, and counts the task. It is called once, before the task's waiter is released.
+/// A function that does the worker's part of a task's end. It gives the task's permit back, makes the
+/// worker free, and counts the task. It is called once, before the task's waiter is released.
 pub(crate) type End<'a> = &'a mut dyn FnMut(TaskEnd);
 
 /// Makes the error that says why an accepted task never runs: any but `Panicked`.

@@ -245,7 +245,11 @@ impl Owed {
             self.space -= 1;
             return Some(Due::Pass(POOL));
         }
-        std::mem::take(&mut self.is_over).then_some(Due::Over)
+        if std::mem::take(&mut self.is_over) {
+            return Some(Due::Over);
+        }
+        self.any = self.has_dead || self.has_calls();
+        None
     }
 
     /// Notes what is left of user code to call.
@@ -280,8 +284,12 @@ mod tests {
             r#"{"look", "over", "wakers"}"#
         );
         while owed.next().is_some() {}
+        assert!(!owed.is_empty(), "a waker is left");
         drop(owed.take_calls());
         assert_eq!(owed.kinds(), Kinds::NONE);
+        owed.look();
+        assert!(!owed.is_empty() && owed.next().is_some());
+        assert!(owed.next().is_none() && owed.is_empty(), "all is paid");
     }
 
     #[test]

@@ -66,6 +66,20 @@ fn a_thread_leaves_one_task_to_a_worker_that_calls_a_waker() {
     end(pool.core());
 }
 
+/// Law 5: a task does not wait for a waker beside an idle worker.
+#[test]
+fn a_thread_leaves_no_task_to_a_worker_that_calls_a_waker_beside_an_idle_one() {
+    let (pool, end_wake) = calls_a_waker();
+    let core = pool.core();
+    core.start_worker().expect("a thread");
+    until(|| core.slots[1].load().is_parked());
+    let (tell, told) = mpsc::channel();
+    assert!(serves(core, move || tell.send(()).expect("a test")));
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
+    drop(end_wake);
+    end(core);
+}
+
 /// Law 21: a handle cancels its task while a worker has it in hand. The worker does not start it.
 #[test]
 fn a_task_whose_handle_has_cancelled_it_does_not_start() {

@@ -15,7 +15,7 @@
 //! | from | to | by | then |
 //! |---|---|---|---|
 //! | any | `RUNNING(t)` | worker, at the start | it has copied what it needs of the node; the caller may leave from now on |
-//! | `RUNNING(t)` | zero | worker, at the end | it publishes its next state, counts the task, writes the outcome, raises `done` |
+//! | `RUNNING(t)` | zero | worker, at the end | it gives the permit back, publishes its next state, counts the task, writes the outcome, raises `done` |
 //! | `RUNNING(t)` | `PINNED(t)`, then `ABANDONED(t)` | caller, at its deadline; cancel of a handle | it leaves its deadline, or zero, in the slot while the word is `PINNED`; the worker does not touch a caller's node again, and drops the outcome unless the handle still exists |
 //! | `ABANDONED(t)` | zero | worker, at the end | it has dropped the outcome, or passes it to a handle that still exists |
 //! | `RUNNING(t)` | `PINNED(t)` and back | worker, in `task::deadline` | it reads the deadline in the node; a caller that wants to leave waits for that |

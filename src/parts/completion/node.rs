@@ -77,7 +77,7 @@ pub(crate) struct WaitNode {
     /// alignment.
     _apart: [u8; LINE - size_of::<u32>()],
     /// A worker's slot number plus one, or zero until a worker stores its number. In a node on the
-    /// stack, only a worker that takes the task from the queue stores it. In a node on the heap,
+    /// stack, only a worker that takes the task from the queue, or offers it again, stores it. In a node on the heap,
     /// the worker that starts the task stores it. The two highest bits are flags.
     worker_slot: AtomicU32,
     /// Owned by the caller or handle in `WAITING`, and by the worker in `TAKING`.

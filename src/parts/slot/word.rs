@@ -12,8 +12,7 @@ pub(crate) enum State {
     Offered = 2,
     /// A task is in the mailbox and can no longer be taken back, or the worker runs a task.
     Busy = 3,
-    /// The worker has no task, and looks at the queue or is about to. Or it does something first that
-    /// may take long: it waits for a lock, or drops values of users.
+    /// The worker has no task, and looks at the queue or is about to. It may have to pay first, which may take long.
     Searching = 4,
     /// The worker waits for an order.
     Idle = 5,
