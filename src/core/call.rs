@@ -291,7 +291,7 @@ impl<H: Host> Core<H> {
         // SAFETY: this thread revoked the task, so it holds the slot (`Held`). The claim is `AWAKE`: the
         // worker was awake, or the thread that handed the task over unparks it. No thread may rely on the worker, which
         // may be calling user code, so it is not counted.
-        unsafe { it.send_searching(Claim::AWAKE) };
+        unsafe { it.send_uncounted(Claim::AWAKE) };
         owed.give(&self.gate, permit);
         Some(task)
     }

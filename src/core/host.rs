@@ -91,7 +91,7 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// not in its usual state. Ends the process if it is a child that the task has made.
     fn may_have_to_end(worker: &Worker<'_, Self>) -> bool;
 
-    /// Called by a worker that is `Searching`, before it looks at the queue. No thread relies on it, so this
+    /// Called by a worker that is `Paying`, before it looks at the queue. No thread relies on it, so this
     /// may wait for a lock. Returns `true` if the worker has to end, and has become `Retiring`.
     fn has_to_end(worker: &Worker<'_, Self>) -> bool;
 

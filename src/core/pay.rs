@@ -124,8 +124,7 @@ impl<H: Host> Worker<'_, H> {
         if state == State::Calling {
             return self.pay_calling();
         }
-        // No thread relies on this worker, and none gives it an order.
-        debug_assert!(matches!(state, State::Busy | State::Searching));
+        debug_assert!(matches!(state, State::Busy | State::Paying));
         self.ctx.pay();
         state
     }
@@ -149,18 +148,17 @@ impl<H: Host> Worker<'_, H> {
             return State::Idle;
         }
         // SAFETY: as above.
-        unsafe { it.step(State::Calling, State::Searching) };
+        unsafe { it.step(State::Calling, State::Paying) };
         if !core.queue.is_empty() {
             owed.look();
         }
         self.ctx.owe_again(owed);
-        self.ctx.pay();
-        State::Searching
+        State::Paying
     }
 
     /// Pays what the worker owes before it runs the task in `place`, which it has taken from the queue or its mailbox.
     /// Meanwhile a caller that is blocked for the task may take it back from the mailbox. Returns the task's permit and
-    /// id; or `None` if the caller has taken it back, and the worker is `Searching`.
+    /// id; or `None` if the caller has taken it back, and the worker is `Paying`.
     #[cold]
     pub(super) fn pay_before(
         &self,

@@ -78,7 +78,7 @@ pub(crate) struct Worker<'a, H> {
 }
 
 /// The next step of a worker without a task: an order of another thread or of its own. `Search`
-/// means that the worker is `Searching`, and `Retire` that it is `Retiring`.
+/// means that the worker is `Searching` or `Paying`, and `Retire` that it is `Retiring`.
 pub(crate) type Next = Order<Task>;
 
 impl<H: Host> Worker<'_, H> {
@@ -122,7 +122,7 @@ impl<H: Host> Worker<'_, H> {
             self.will_watch.set(self.core.has_queue());
             match self.pay_after(state) {
                 State::Busy => {}
-                State::Searching => return Next::Search(None),
+                State::Paying => return Next::Search(None),
                 _ => return self.wait(),
             }
             let Popped::Task(position, its) = self.pop(place) else {
@@ -177,13 +177,13 @@ impl<H: Host> Worker<'_, H> {
     }
 
     /// Returns the worker's state after a task: `Idle`, unless a task is queued. If the worker may have to end, makes it
-    /// `Searching`.
+    /// `Paying`.
     #[inline(always)]
     fn after_task(&self) -> State {
         if !self.core.env.is_fast_path_open() && H::may_have_to_end(self) {
             // SAFETY: this thread is the slot's worker, `Busy`.
-            unsafe { self.it.step(State::Busy, State::Searching) };
-            return State::Searching;
+            unsafe { self.it.step(State::Busy, State::Paying) };
+            return State::Paying;
         }
         if self.core.queue.is_filled() || self.lingers() {
             return State::Busy;
@@ -234,7 +234,7 @@ impl<H: Host> Worker<'_, H> {
     /// Leaves the count `awake`, if this worker is in it, because it has a task or is about to end.
     /// Other threads may have relied on this worker. So if a task is queued, another worker must look
     /// for it (A2).
-    pub(crate) fn stop_watching(&self) {
+    fn stop_watching(&self) {
         if let Some(must_look) = self.leave_count() {
             if !self.core.queue.is_empty() {
                 self.ctx.owe(Owed::look);
@@ -260,8 +260,8 @@ impl<H: Host> Worker<'_, H> {
         taken
     }
 
-    /// Looks at the queue. The worker then runs the tasks that are there, ends, or goes idle. When
-    /// this is called, the worker is `Searching`.
+    /// Pays what the worker owes, then looks at the queue. The worker then runs the tasks that are there, ends, or goes
+    /// idle. When this is called, it is `Searching` and counted, or `Paying` and not counted.
     fn search(&self) -> Next {
         let mut task = None;
         let mut backoff = Backoff::default();
@@ -269,15 +269,21 @@ impl<H: Host> Worker<'_, H> {
             let may_have_to_end = self.core.env.may_have_to_end();
             if may_have_to_end || self.ctx.owes() {
                 // What is owed may take long, and the host may wait for its lock. So no thread may rely on this worker.
-                self.stop_watching();
+                if self.it.record.awake.is_counted() {
+                    // SAFETY: this thread is the slot's worker, `Searching`.
+                    unsafe { self.it.step(State::Searching, State::Paying) };
+                    self.stop_watching();
+                }
                 self.ctx.pay();
             }
             let has_to_end = || H::has_to_end(self);
             if may_have_to_end && self.it.record.while_paying(Kinds::END, has_to_end) {
                 return Next::Retire;
             }
-            if !may_have_to_end {
+            if !self.it.record.awake.is_counted() {
                 self.start_watching();
+                // SAFETY: this thread is the slot's worker, `Paying`.
+                unsafe { self.it.step(State::Paying, State::Searching) };
             }
             match self.pop(&mut task) {
                 Popped::Task(position, permit) => {
@@ -334,7 +340,7 @@ impl<H: Host> Worker<'_, H> {
                 self.pay_if_free(&mut owed);
                 self.ctx.owe_again(owed);
             }
-            if stop() && H::should_search(self) && self.it.claim_self() {
+            if stop() && H::should_search(self) && self.claim_own_slot() {
                 return Next::Search(None);
             }
             if self.it.may_park() {
@@ -360,15 +366,14 @@ impl<H: Host> Worker<'_, H> {
         // last one.
         if let Some(mut order) = unsafe { self.it.poll_order() } {
             self.it.record.has_first_order();
-            match &mut order {
-                Next::Search(notice) => {
-                    if let Some(notice) = notice.take() {
-                        let counts = &self.core.in_flight;
-                        self.it.record.awake.enter_notified(counts, notice);
-                    }
-                }
-                Next::Run { .. } => self.stop_watching(),
-                Next::Retire => {}
+            let notice = match &mut order {
+                Next::Search(notice) => notice.take(),
+                Next::Run { .. } | Next::Retire => None,
+            };
+            let counts = &self.core.in_flight;
+            match notice {
+                Some(notice) => self.it.record.awake.enter_notified(counts, notice),
+                None => self.stop_watching(),
             }
             return Some(order);
         }

@@ -57,9 +57,18 @@ impl Slot {
     /// Makes the worker idle and listed in the ready ring. The worker calls it after a task or
     /// after a look at the queue.
     pub fn publish_idle(&self) {
+        self.search();
         // SAFETY: a thread of a model calls only methods that its role (worker, spawner, claimer)
         // allows. If one did not, the slot's check of legal steps would panic.
         unsafe { self.slot.publish_idle(&self.ready, 0) };
+    }
+
+    /// Begins to look at the queue, if the worker has been sent there.
+    fn search(&self) {
+        if self.slot.load().state() == State::Paying {
+            // SAFETY: as in `publish_idle`.
+            unsafe { self.slot.step(State::Paying, State::Searching) };
+        }
     }
 
     /// Gives a new worker its first task, as the spawner does. Returns the task's generation.
@@ -75,7 +84,7 @@ impl Slot {
     /// first task back.
     pub fn search_first(&self) {
         // SAFETY: as above.
-        unsafe { self.slot.send_searching(Claim::AWAKE) };
+        unsafe { self.slot.send_uncounted(Claim::AWAKE) };
     }
 
     /// Claims the worker as a last worker. Leaves the worker's entry in the ready ring.
@@ -102,6 +111,7 @@ impl Slot {
 
     /// Makes the worker busy, as it does once it has popped a task from the queue.
     pub fn start_queued(&self) {
+        self.search();
         // SAFETY: as in `publish_idle`.
         unsafe { self.slot.step(State::Searching, State::Busy) };
     }
@@ -156,13 +166,13 @@ impl Slot {
     /// at the queue.
     pub fn search_after_task(&self) {
         // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.step(State::Busy, State::Searching) };
+        unsafe { self.slot.step(State::Busy, State::Paying) };
     }
 
     /// Makes the worker retire, as it does if it decides to end.
     pub fn retire_self(&self) {
         // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.step(State::Searching, State::Retiring) };
+        unsafe { self.slot.step(State::Paying, State::Retiring) };
     }
 
     /// Frees the slot, as the worker does in its last step.

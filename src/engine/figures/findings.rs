@@ -194,9 +194,10 @@ fn in_state(it: &Reading, state: State) -> impl Iterator<Item = &Inner> {
 
 /// Returns why the oldest task in the queue still waits, unless all workers are busy.
 fn why_queued(it: &Reading) -> Option<What> {
-    // A worker that searches without being counted looks before it rests, unless it does something else first.
+    // A worker that is not counted looks before it rests, unless it does something else first.
     let is_free = |its: &&Inner| its.pays == Kinds::NONE && !its.sleeps && !its.is_new;
-    let searching = in_state(it, State::Searching).filter(is_free).count();
+    let searches = in_state(it, State::Searching).chain(in_state(it, State::Paying));
+    let searching = searches.filter(is_free).count();
     let counted = if it.trusts_counts {
         it.awake + it.notified
     } else {

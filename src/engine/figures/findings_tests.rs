@@ -86,13 +86,12 @@ fn a_queue_that_waits_is_found() {
     assert_eq!(only(CellState::Dead), "[DeadCellsNotPassed(1)]");
     let looks = |it: &mut Reading| {
         queued(it, CellState::Full);
-        it.slots
-            .insert(1, slot(State::Searching, false, Kinds::NONE));
+        it.slots.insert(1, slot(State::Paying, false, Kinds::NONE));
     };
     assert_eq!(says(looks), "[LookNotDone(1)]");
     let drops = |it: &mut Reading| {
         queued(it, CellState::Full);
-        let its = slot(State::Searching, false, Kinds::CAPTURES);
+        let its = slot(State::Paying, false, Kinds::CAPTURES);
         it.slots.insert(1, its);
     };
     let both = r#"[UserCode(slot 1) {"values"}, QueueNotLookedAt(1)]"#;
@@ -124,7 +123,7 @@ fn a_worker_that_waits_is_found() {
         change(&mut its);
         says(|it| _ = it.slots.insert(1, its))
     };
-    for state in [State::Busy, State::Retiring, State::Searching] {
+    for state in [State::Busy, State::Retiring, State::Paying] {
         let asleep = changed(state, |its| its.sleeps = true);
         assert_eq!(asleep, "[OrderNotTaken(slot 1)]");
     }
@@ -136,7 +135,7 @@ fn a_worker_that_waits_is_found() {
     assert_eq!(calls, r#"[UserCode(slot 1) {"values"}]"#);
     let ends = with(State::Retiring, Kinds::END);
     assert_eq!(ends, r#"[LockOrUserCode(slot 1) {"end"}]"#);
-    let new = changed(State::Searching, |its| its.is_new = true);
+    let new = changed(State::Paying, |its| its.is_new = true);
     assert_eq!(new, "[StartHook(slot 1)]");
     assert_eq!(says(|it| it.registry = None), "[RegistryLocked(1)]");
     assert_eq!(says(|it| it.passable = None), "[LinesLocked(1)]");

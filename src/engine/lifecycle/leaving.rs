@@ -29,15 +29,15 @@ impl Worker<'_, Shared> {
     }
 
     /// Begins this worker's end if it is surplus, or if the pool is closed and does not need it.
-    /// The worker is `Searching`. Returns `true` if it has to end.
+    /// The worker is `Paying`. Returns `true` if it has to end.
     pub(crate) fn ends_by_itself(&self) -> bool {
         let core = self.core;
         let mut registry = core.registry();
         let ends = self.may_end_closed(&registry) || core.is_self_surplus(&registry);
         if ends {
             registry.retiring += 1;
-            // SAFETY: this thread is the slot's worker, `Searching`.
-            unsafe { self.it.step(State::Searching, State::Retiring) };
+            // SAFETY: this thread is the slot's worker, `Paying`.
+            unsafe { self.it.step(State::Paying, State::Retiring) };
         }
         ends
     }
@@ -45,15 +45,14 @@ impl Worker<'_, Shared> {
     /// Ends this worker, unless it is needed after all. The worker was told to end, or has found
     /// that it must. Returns its next step, or `None` if it has ended.
     pub(crate) fn end(&self) -> Option<Next> {
-        self.stop_watching();
         let record = &self.it.record;
         let mut owed = self.ctx.take_owed();
         let is_paid = self.pay_if_free(&mut owed) && owed.is_empty();
         self.ctx.owe_again(owed);
         if !is_paid {
-            // It pays as it searches, and asks again after that.
+            // It asks again once it has paid.
             // SAFETY: this thread is the slot's worker, `Retiring`.
-            unsafe { self.it.step(State::Retiring, State::Searching) };
+            unsafe { self.it.step(State::Retiring, State::Paying) };
             record.while_paying(Kinds::END, || self.is_not_retiring_now());
             return Some(Next::Search(None));
         }
@@ -74,11 +73,11 @@ impl Worker<'_, Shared> {
             && (is_missed && !core.env.is_closed() || !core.queue.is_empty())
     }
 
-    /// Makes the worker `Searching` again, instead of ending it.
+    /// Makes the worker `Paying` again, instead of ending it. Then it searches.
     fn stay(&self, mut registry: Guard<'_, Registry>) {
         registry.retiring -= 1;
         // SAFETY: this thread is the slot's worker, `Retiring`.
-        unsafe { self.it.step(State::Retiring, State::Searching) };
+        unsafe { self.it.step(State::Retiring, State::Paying) };
     }
 
     /// Takes the worker's last steps on the slot. The last worker stays (`false`) if a permit is taken,

@@ -111,9 +111,8 @@ impl Core {
 
     /// Returns the number of workers without a task that are still in their start hook.
     fn new_without_task(&self, registry: &Registry) -> usize {
-        let is_new = |slot: &Slot<_, Record>| {
-            slot.record.is_new() && slot.load().state() == State::Searching
-        };
+        let is_new =
+            |slot: &Slot<_, Record>| slot.record.is_new() && slot.load().state() == State::Paying;
         (self.slots.iter().zip(&registry.workers))
             .filter(|(slot, worker)| worker.is_some() && is_new(slot))
             .count()

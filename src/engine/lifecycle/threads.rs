@@ -204,7 +204,7 @@ impl Core {
                     return Some(self.hand_over(slot, Claim::AWAKE, task, permit));
                 }
                 First::Search(Some(notice)) => it.notify(Claim::AWAKE, notice),
-                First::Search(None) => it.send_searching(Claim::AWAKE),
+                First::Search(None) => it.send_uncounted(Claim::AWAKE),
             }
         }
         None

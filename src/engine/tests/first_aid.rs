@@ -131,7 +131,7 @@ fn a_nudge_wakes_a_worker_that_has_an_order() {
     let core = sleeping(1);
     let (slot, _) = core.claim_idle().expect("the worker is idle");
     // SAFETY: this thread holds the slot. The claim says that the worker is awake, so it is not woken.
-    unsafe { core.slots[slot].send_searching(Claim::AWAKE) };
+    unsafe { core.slots[slot].send_uncounted(Claim::AWAKE) };
     helps(&core);
     end(&core);
 }

@@ -67,7 +67,7 @@ fn a_worker_that_asks_whether_it_has_to_end_is_not_counted() {
     assert!(serves(core, move || tell.send(()).expect("a test")));
     let is_left = || {
         let inside = core.reading();
-        let searches = core.slots[0].load().state() == State::Searching;
+        let searches = core.slots[0].load().state() == State::Paying;
         searches && (inside.awake, inside.notified) == (0, 0)
     };
     let is_uncounted = within_seconds(is_left);
@@ -170,7 +170,7 @@ fn a_task_runs_beside_a_lock(pool: &Pool, of_line: bool) {
         (!of_line).then(|| group.members().hold()),
     );
     open.send(()).expect("it waits");
-    until(|| its.load().state() == State::Searching);
+    until(|| its.load().state() == State::Paying);
     let (tell, told) = mpsc::channel();
     assert!(serves(core, move || tell.send(()).expect("a test")));
     let ran = told.recv_timeout(Duration::from_secs(10));

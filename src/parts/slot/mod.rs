@@ -57,8 +57,8 @@ pub(crate) enum Order<T> {
         permit: Permit,
         generation: u64,
     },
-    /// To look at the queue. The worker has become `Searching`. A worker that was told so by a notifier has
-    /// the notice.
+    /// To look at the queue. The worker that was told so by a notifier is `Searching`, and has the notice. Any
+    /// other one is `Paying`.
     Search(Option<Notice>),
     /// To end.
     Retire,
@@ -138,7 +138,7 @@ impl<T, R> Slot<T, R> {
     ///
     /// # Safety
     /// The caller is the slot's worker, and `from` is a state that only the worker may leave:
-    /// `Busy`, `Searching`, `Calling` or `Retiring`. After a step to `Free` the caller touches nothing of the
+    /// `Busy`, `Searching`, `Paying`, `Calling` or `Retiring`. After a step to `Free` the caller touches nothing of the
     /// slot.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
@@ -246,14 +246,14 @@ impl<T, R> Slot<T, R> {
         unsafe { self.order(claim, State::Notified, 0) };
     }
 
-    /// Sends the worker to look at the queue, and wakes the worker if it sleeps. No thread may rely on
-    /// that.
+    /// Sends the worker to look at the queue, once it has paid what it may owe. Wakes the worker if it sleeps. No thread
+    /// may rely on that.
     ///
     /// # Safety
     /// The caller holds the slot by this claim (`Held`).
-    pub(crate) unsafe fn send_searching(&self, claim: Claim) {
+    pub(crate) unsafe fn send_uncounted(&self, claim: Claim) {
         // SAFETY: by this function's contract, the caller holds the slot.
-        unsafe { self.order(claim, State::Searching, 0) };
+        unsafe { self.order(claim, State::Paying, 0) };
     }
 
     /// Gives the worker its order by a step to the state `to`, and wakes the worker if it sleeps.
@@ -374,10 +374,12 @@ impl<T, R> Slot<T, R> {
                 self.shift(State::Notified, State::Searching, 0);
                 return Some(Order::Search(Some(Notice::of_slot())));
             }
-            State::Searching => return Some(Order::Search(None)),
+            State::Paying => return Some(Order::Search(None)),
             State::Retiring => return Some(Order::Retire),
-            State::Idle | State::Held | State::Calling => false,
-            State::Free => unreachable!("a worker's slot is not free"),
+            State::Idle | State::Held => false,
+            State::Free | State::Searching | State::Calling => {
+                unreachable!("{word:?}: it waits for no order")
+            }
         };
         let run = || Order::Run {
             // SAFETY: this thread saw `Busy` or won `Offered -> Busy`. The mailbox has not been
@@ -423,9 +425,9 @@ impl<T, R> Slot<T, R> {
 /// Returns the legal steps, to be compared with the protocol page.
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 pub(crate) fn legal_steps() -> impl Iterator<Item = (State, State)> {
-    use State::{Busy, Calling, Free, Held, Idle, Notified, Offered, Retiring, Searching};
+    use State::{Busy, Calling, Free, Held, Idle, Notified, Offered, Paying, Retiring, Searching};
     let states = [
-        Free, Held, Offered, Busy, Idle, Notified, Searching, Retiring, Calling,
+        Free, Held, Offered, Busy, Idle, Notified, Searching, Paying, Retiring, Calling,
     ];
     (states.into_iter()).flat_map(|from| from.next().iter().map(move |to| (from, *to)))
 }

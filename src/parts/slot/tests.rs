@@ -1,4 +1,6 @@
-use super::State::{Busy, Calling, Free, Held, Idle, Notified, Offered, Retiring, Searching};
+use super::State::{
+    Busy, Calling, Free, Held, Idle, Notified, Offered, Paying, Retiring, Searching,
+};
 use super::*;
 use crate::parts::in_flight::InFlight;
 use std::time::{Duration, Instant};
@@ -29,7 +31,8 @@ fn started(generation: u64) -> Channel {
 
 fn idle(ready: &Ring) -> Channel {
     let slot = started(0);
-    own!(slot.send_searching(Claim::AWAKE));
+    own!(slot.send_uncounted(Claim::AWAKE));
+    own!(slot.step(Paying, Searching));
     own!(slot.publish_idle(ready, 0));
     slot
 }
@@ -101,7 +104,8 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
         let generation = hand_over(&slot, claim, "a", true);
         assert_eq!(generation, last + 1);
         assert_eq!(revoke(&slot, generation), Some("a"));
-        own!(slot.send_searching(Claim::AWAKE));
+        own!(slot.send_uncounted(Claim::AWAKE));
+        own!(slot.step(Paying, Searching));
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.claim_self());
         assert!(slot.claim_last_used(generation, true).is_none());
@@ -110,7 +114,8 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
         assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.step(State::Retiring, State::Free));
         own!(slot.begin_start());
-        own!(slot.send_searching(Claim::AWAKE));
+        own!(slot.send_uncounted(Claim::AWAKE));
+        own!(slot.step(Paying, Searching));
         own!(slot.publish_idle(&ready, 0));
     }
 }
@@ -131,9 +136,10 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert_eq!(ready.pop(), Some(0));
     assert!(!slot.bench() && !slot.load().is_benched());
     // SAFETY: the slot was claimed with this claim.
-    unsafe { slot.send_searching(claim) };
+    unsafe { slot.send_uncounted(claim) };
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     assert_eq!(slot.load().generation(), 0, "that is no task");
+    own!(slot.step(Paying, Searching));
     own!(slot.publish_idle(&ready, 0));
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench());
@@ -156,8 +162,9 @@ fn an_offered_task_is_run_or_taken_back() {
     assert_eq!(revoke(&slot, generation), Some("a"));
     assert!(own!(slot.poll_order()).is_none());
     // The caller sends the worker to the queue.
-    own!(slot.send_searching(Claim::AWAKE));
+    own!(slot.send_uncounted(Claim::AWAKE));
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
+    own!(slot.step(Paying, Searching));
     own!(slot.publish_idle(&ready, 0));
 
     let claim = slot.claim_last_used(0, true).unwrap();
@@ -173,8 +180,8 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     assert!(slot.retire(true).is_none(), "not on the bench");
     assert!(slot.retire(false).is_some());
     assert!(matches!(own!(slot.poll_order()), Some(Order::Retire)));
-    own!(slot.step(State::Retiring, State::Searching));
-    assert_eq!(slot.load().state(), State::Searching);
+    own!(slot.step(Retiring, Paying));
+    own!(slot.step(Paying, Searching));
     own!(slot.publish_idle(&ready, 0));
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench() && slot.retire(true).is_some());
@@ -184,10 +191,10 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     assert!(slot.is_held());
     own!(slot.start_failed());
     own!(slot.begin_start());
-    own!(slot.send_searching(Claim::AWAKE));
+    own!(slot.send_uncounted(Claim::AWAKE));
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     // The worker checks whether it must end.
-    own!(slot.step(State::Searching, State::Retiring));
+    own!(slot.step(Paying, Retiring));
     own!(slot.step(State::Retiring, State::Free));
     assert_eq!(slot.load().state(), State::Free);
 }
@@ -203,7 +210,6 @@ fn a_worker_that_calls_wakers_is_left_alone() {
             .is_none());
         assert!(slot.claim_idle().is_none() && slot.claim_benched().is_none());
         assert!(slot.retire(false).is_none() && !slot.claim_self() && !slot.may_park());
-        assert!(own!(slot.poll_order()).is_none());
     };
     for searches in [false, true] {
         let claim = slot.claim_last_used(0, true).expect("idle");
@@ -215,7 +221,8 @@ fn a_worker_that_calls_wakers_is_left_alone() {
         assert!(slot.claim_listed().is_none());
         is_left_alone();
         if searches {
-            own!(slot.step(Calling, Searching));
+            own!(slot.step(Calling, Paying));
+            own!(slot.step(Paying, Searching));
         }
         own!(slot.publish_idle(&ready, 0));
     }
@@ -236,7 +243,6 @@ fn a_notice_is_taken_once() {
         panic!("no notice");
     };
     assert_eq!(slot.load().state(), Searching);
-    assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     counts.forgo(notice);
     assert_eq!(counts.figures(), [0, 0]);
 }
@@ -257,7 +263,8 @@ fn a_task_that_is_offered_again_is_run_or_taken_back() {
         if back {
             assert_eq!(revoke(&slot, generation + 1), Some("a"));
             assert!(own!(slot.poll_order()).is_none());
-            own!(slot.send_searching(Claim::AWAKE));
+            own!(slot.send_uncounted(Claim::AWAKE));
+            own!(slot.step(Paying, Searching));
         } else {
             assert_eq!(run(&slot), ("a", generation + 1));
             assert!(revoke(&slot, generation + 1).is_none(), "started");
@@ -285,7 +292,8 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
             assert_eq!(hand_over(&slot, claim, "b", true), generation);
             assert_eq!(revoke(&slot, generation), Some("b"));
-            own!(slot.send_searching(Claim::AWAKE));
+            own!(slot.send_uncounted(Claim::AWAKE));
+            own!(slot.step(Paying, Searching));
             own!(slot.publish_idle(&ready, 0));
             assert_eq!(ready.pop(), Some(0));
             assert!(slot.bench() && slot.retire(true).is_some());
@@ -302,8 +310,9 @@ fn a_sleeping_worker_is_woken_by_its_order() {
     let slot = started(0);
     // SAFETY: the slot's start has begun, and its worker waits for its first order.
     unsafe { slot.set_thread(std::thread::current()) };
-    own!(slot.send_searching(Claim::AWAKE));
+    own!(slot.send_uncounted(Claim::AWAKE));
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
+    own!(slot.step(Paying, Searching));
     own!(slot.publish_idle(&ready, 0));
     assert!(slot.may_park());
     assert!(slot.claim_last_used(0, false).is_none(), "it sleeps");
@@ -323,7 +332,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
 fn a_words_flags_go_with_its_state() {
     let of = |state: State, flags: u64| Word((5 * GENERATION) | flags | state as u64);
     for state in [
-        Free, Held, Offered, Busy, Searching, Idle, Retiring, Calling, Notified,
+        Free, Held, Offered, Busy, Searching, Idle, Retiring, Calling, Notified, Paying,
     ] {
         let is_idle = state == Idle;
         for listed in [0, LISTED] {

@@ -12,7 +12,7 @@ pub(crate) enum State {
     Offered = 2,
     /// A task is in the mailbox and can no longer be taken back, or the worker runs a task.
     Busy = 3,
-    /// The worker has no task, and looks at the queue or is about to. It may have to pay first, which may take long.
+    /// The worker has no task, and looks at the queue. It counts as awake.
     Searching = 4,
     /// The worker waits for an order.
     Idle = 5,
@@ -23,14 +23,16 @@ pub(crate) enum State {
     Calling = 7,
     /// The worker was told to look at the queue, and has not begun to. It counts as notified.
     Notified = 8,
+    /// The worker has no task, and pays what it owes, or asks whether it has to end. Then it searches. It is not counted.
+    Paying = 9,
 }
 
-use State::{Busy, Calling, Free, Held, Idle, Notified, Offered, Retiring, Searching};
+use State::{Busy, Calling, Free, Held, Idle, Notified, Offered, Paying, Retiring, Searching};
 
 impl State {
     /// Returns `true` if a worker in this state may run user code.
     pub(crate) const fn runs_user_code(self) -> bool {
-        matches!(self, Held | Offered | Busy | Searching | Calling)
+        matches!(self, Held | Offered | Busy | Paying | Calling)
     }
 
     /// Returns the states to which a step may lead from this state. The protocol page says which
@@ -38,14 +40,15 @@ impl State {
     pub(super) const fn next(self) -> &'static [Self] {
         match self {
             Free => &[Held],
-            Held => &[Free, Offered, Busy, Notified, Searching],
+            Held => &[Free, Offered, Busy, Notified, Paying],
             Offered => &[Busy, Held],
-            Busy => &[Idle, Calling, Searching, Offered],
+            Busy => &[Idle, Calling, Paying, Offered],
             Idle => &[Held, Searching, Retiring],
-            Searching => &[Idle, Busy, Retiring],
-            Retiring => &[Searching, Free],
-            Calling => &[Idle, Searching],
+            Searching => &[Idle, Busy, Paying],
+            Retiring => &[Paying, Free],
+            Calling => &[Idle, Paying],
             Notified => &[Searching],
+            Paying => &[Searching, Retiring],
         }
     }
 }
@@ -76,6 +79,7 @@ impl Word {
             5 => Idle,
             6 => Retiring,
             7 => Calling,
+            9 => Paying,
             state => {
                 debug_assert!(state == Notified as u64);
                 Notified
