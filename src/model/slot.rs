@@ -172,7 +172,12 @@ impl Slot {
     /// Makes the worker retire, as it does if it decides to end.
     pub fn retire_self(&self) {
         // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.step(State::Paying, State::Retiring) };
+        unsafe {
+            if self.slot.load().state() == State::Searching {
+                self.slot.step(State::Searching, State::Paying);
+            }
+            self.slot.step(State::Paying, State::Retiring);
+        }
     }
 
     /// Frees the slot, as the worker does in its last step.

@@ -4,6 +4,8 @@ use super::*;
 use crate::engine::handle::Outcome;
 use crate::error::TaskError;
 use crate::parts::completion::{pair, TaskSide};
+use crate::parts::gate::Freed;
+use crate::work::owed::Kinds;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -76,6 +78,43 @@ fn a_thread_leaves_no_task_to_a_worker_that_calls_a_waker_beside_an_idle_one() {
     let (tell, told) = mpsc::channel();
     assert!(serves(core, move || tell.send(()).expect("a test")));
     assert_eq!(told.recv_timeout(LIMIT), Ok(()));
+    drop(end_wake);
+    end(core);
+}
+
+/// Law 20: a worker that searches passes dead cells, and so owes a pass and a waker. It leaves the count before it pays.
+#[test]
+fn a_worker_that_searches_leaves_the_count_before_it_pays() {
+    const CELLS: usize = 90;
+    let builder = Builder::new().max_workers(1).queue_capacity(CELLS - 1);
+    let builder = builder.idle_timeout(Duration::MAX);
+    let pool = builder.build().expect("a pool");
+    let core = pool.core();
+    assert!(serves(core, || ()));
+    until(|| core.slots[0].load().is_parked());
+    let positions = (0..CELLS).map(|_| {
+        let (mut task, permit) = accepted(core, || ());
+        core.queue.push(&mut task, permit)
+    });
+    let positions: Vec<_> = positions.collect();
+    let (end_wake, wake_ends) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Blocks(Mutex::new(wake_ends))));
+    let mut in_line = pin!(pool.awaitable().serve_async(|| ()));
+    let polled = in_line.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    let mut freed = Freed::default();
+    for position in positions.into_iter().rev() {
+        assert!(core.queue.take_if(position, &mut freed, |_| true).is_some());
+    }
+    assert!(freed.more, "the worker passes the rest");
+    let _ = core.gate.give_all(&mut freed);
+    freed.more = false;
+    let (slot, claim) = core.claim_idle().expect("it is idle");
+    notify(core, slot, claim);
+    until(|| core.slots[slot].record.pays() == Kinds::WAKERS);
+    let reading = core.reading();
+    assert_eq!((reading.awake, reading.notified), (0, 0));
+    assert_eq!(core.slots[slot].load().state(), State::Paying);
     drop(end_wake);
     end(core);
 }

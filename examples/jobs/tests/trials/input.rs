@@ -10,8 +10,9 @@ const HUGE: usize = 50 << 20;
 impl Bed {
     /// Adds a job as another program may: with any payload, an SQL expression.
     async fn add_raw(&self, key: &str, payload: &str) -> Result<(), sqlx::Error> {
+        // Two attempts: a worker whose engine gets no connection in time, as beside a load, loses one.
         let add = format!(
-            "SELECT 1 FROM graphile_worker.add_job('{KIND}', payload => {payload}, job_key => '{key}', max_attempts => 1)"
+            "SELECT 1 FROM graphile_worker.add_job('{KIND}', payload => {payload}, job_key => '{key}', max_attempts => 2)"
         );
         sqlx::query(sqlx::AssertSqlSafe(add))
             .execute(&self.db)
