@@ -117,15 +117,13 @@ impl<H: Host> Worker<'_, H> {
     /// `Calling`.
     #[inline(always)]
     pub(super) fn pay_after(&self, state: State) -> State {
-        if !self.ctx.owes() {
-            debug_assert_ne!(state, State::Calling);
-            return state;
-        }
         if state == State::Calling {
             return self.pay_calling();
         }
-        debug_assert!(matches!(state, State::Busy | State::Paying));
-        self.ctx.pay();
+        if self.ctx.owes() {
+            debug_assert!(matches!(state, State::Busy | State::Paying));
+            self.ctx.pay();
+        }
         state
     }
 
@@ -134,14 +132,17 @@ impl<H: Host> Worker<'_, H> {
     #[cold]
     fn pay_calling(&self) -> State {
         let (core, it) = (self.core, self.it);
-        let mut owed = self.ctx.take_owed();
-        // Other threads come first. If a thread holds a lock that is needed, the wakers come with the rest.
-        if self.pay_if_free(&mut owed) && owed.has_calls() {
-            let calls = owed.take_calls();
-            let wake = || owed.add_calls(user_code::wake(&core.env, calls));
-            self.ctx.call_back(wake);
+        if self.ctx.owes() {
+            let mut owed = self.ctx.take_owed();
+            // Other threads come first. If a thread holds a lock that is needed, the wakers come with the rest.
+            if self.pay_if_free(&mut owed) && owed.has_calls() {
+                let calls = owed.take_calls();
+                let wake = || owed.add_calls(user_code::wake(&core.env, calls));
+                self.ctx.call_back(wake);
+            }
+            self.ctx.owe_again(owed);
         }
-        if owed.is_empty() {
+        if !self.ctx.owes() {
             self.start_watching();
             // SAFETY: this thread is the slot's worker, `Calling`.
             unsafe { it.publish_idle(&core.ready, self.ctx.slot) };
@@ -150,9 +151,8 @@ impl<H: Host> Worker<'_, H> {
         // SAFETY: as above.
         unsafe { it.step(State::Calling, State::Paying) };
         if !core.queue.is_empty() {
-            owed.look();
+            self.ctx.owe(Owed::look);
         }
-        self.ctx.owe_again(owed);
         State::Paying
     }
 

@@ -159,8 +159,9 @@ impl<H: Host> Worker<'_, H> {
         if given.needs_care() {
             self.ctx.owe(|owed| owed.note_given(1, given));
         }
+        let will_owe = self.ctx.will_owe();
         if state == State::Idle {
-            match self.ctx.owes() {
+            match will_owe {
                 false => self.rest(),
                 true => {
                     state = State::Calling;
