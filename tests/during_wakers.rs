@@ -74,7 +74,12 @@ impl Scene {
         wait_until("the task", || self.pool.stats().accepted > accepted);
         // A pool without a queue counts it as running.
         let left = usize::from(self.pool.queue_capacity() > 0);
-        assert_eq!(self.pool.stats().queued, left, "it is left to that worker");
+        let s = self.pool.stats();
+        // A thread that is blocked for it has others look after a while.
+        assert!(
+            s.queued == left || s.spawned > 2,
+            "it is left to that worker: {s}"
+        );
         told
     }
 
@@ -120,10 +125,25 @@ fn a_nudge_frees_a_task_from_a_worker_that_calls_a_waker() {
         let (group, (ran, runs)) = (scene.pool.group(), mpsc::channel());
         let task = Box::new(move || ran.send(()).unwrap());
         let told = scene.give(move |pool| verbs[verb](pool, &group, task));
-        assert!(runs.try_recv().is_err(), "it waits for the waker");
         scene.pool.nudge();
         arrives("the task", &runs);
         arrives("its submission", &told);
+        scene.end_wake();
+        assert_eq!(scene.end(), (0, 0));
+    });
+}
+
+/// Laws 3 and 21: a thread is blocked for a task that it has left to a worker, which calls a waker. That takes long, so others run
+/// the task. (The waker might even wait for it, which it must not.)
+#[test]
+fn law03_law21_a_blocked_caller_waits_for_no_waker() {
+    timed_each(product([0, 4], [false, true]), |(queue, joins)| {
+        let scene = Scene::new(3, queue);
+        let told = scene.give(move |pool| match joins {
+            true => must_await(pool.awaitable(), || 7).join().unwrap(),
+            false => pool.do_with_deadline(|| 7, LONG).unwrap(),
+        });
+        assert_eq!(arrives("the value", &told), 7);
         scene.end_wake();
         assert_eq!(scene.end(), (0, 0));
     });

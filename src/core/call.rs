@@ -12,8 +12,9 @@ use crate::parts::backoff::{Backoff, Step};
 use crate::parts::completion::{is_queued, Shared, WaitNode};
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::Freed;
+use crate::parts::in_flight::Seen;
 use crate::parts::slot::Claim;
-use crate::sync::{abort_on_unwind, Arc, Ordering, UnsafeCell};
+use crate::sync::{abort_on_unwind, Arc, Ordering, Patience, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
 use crate::work::job::{End, Job, NeverRan, Release, Task, TaskEnd};
@@ -247,7 +248,7 @@ fn wait_for<H: Host>(
     let left_at = core.env.due(deadline);
     node.set_deadline(left_at);
     core.pay_debts(debts);
-    match node.wait(deadline, core.parallel) {
+    match node.wait(deadline, core.parallel, || core.has_waited_long(location)) {
         None => return leave(core, location, entrance, node, left_at),
         Some(Step::Yielded) => core.result_came_after_yield(),
         Some(_) => {
@@ -263,6 +264,18 @@ fn wait_for<H: Host>(
 }
 
 impl<H: Host> Core<H> {
+    /// Has a worker look at the queue, if a task is there for which this thread has been blocked for long. Others may rely on a
+    /// waker that does not return, or on a thread that is stopped.
+    #[cold]
+    pub(crate) fn has_waited_long(self: &Arc<Self>, location: Location) {
+        if let Location::Queue { .. } = location {
+            let mut owed = Owed::default();
+            // If a lock is held, a worker that needs it looks later. This thread has a deadline.
+            let _ = self.look_by(Seen::is_any_searching, Patience::Tries, &mut owed);
+            self.pay(&mut owed);
+        }
+    }
+
     /// Takes a task back from the mailbox or the queue, and counts it by `count`. Returns `None` if a
     /// worker has started the task, or if another thread has taken it out first.
     #[must_use]

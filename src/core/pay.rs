@@ -48,7 +48,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn pay_others(self: &Arc<Self>, owed: &mut Owed) {
         let mut last = Few::default();
         while let Err(due) = self.pay_others_by(Patience::Tries, owed) {
-            // The passes come last, and need one lock. So the others would be in vain, too.
+            // Of the debts that are left, all but the last are passes, which need one lock. So they would be in vain, too.
             let is_pass = matches!(due, Due::Pass(_));
             last.push(due);
             if is_pass {

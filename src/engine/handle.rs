@@ -109,7 +109,12 @@ impl<R> Ticket<R> {
 
     /// Waits until the outcome is there. Returns `false` if the deadline came first.
     pub(crate) fn wait(&mut self, deadline: &Deadline) -> bool {
-        self.side.wait(deadline, self.core.parallel)
+        let is_long = || {
+            if let Some(location) = self.location {
+                self.core.has_waited_long(location);
+            }
+        };
+        self.side.wait(deadline, self.core.parallel, is_long)
     }
 
     /// Returns the outcome if it is there. Otherwise stores the waker, which is called once the

@@ -5,13 +5,14 @@
 //!
 //! | count | what it counts | raised | lowered |
 //! |---|---|---|---|
-//! | awake | workers without a task that watch the queue, or are about to pop | before the worker leaves `Busy` or `Calling`; right after it has left `Idle` by itself; or as it reads an order to look | before its last look at the queue; before it pays a debt that may need a lock, or calls user code; and before it asks its host whether it has to end |
+//! | awake | workers without a task that watch the queue, or are about to pop | before the worker leaves `Busy`, `Calling` or `Paying`; right after it has left `Idle` by itself; or as it reads an order to look | before its last look at the queue; before it pays a debt that may need a lock, or calls user code; and before it asks its host whether it has to end |
 //! | notified | workers told to look at the queue that have not begun to (`Notified`); threads that seek a worker to tell | before the worker leaves `Idle` or `Held` | when the worker counts as awake; when a worker with a start hook is registered; or when the thread has found none, before it looks again |
 //!
 //! Each unit of a count belongs to someone, who lowers it: a [`Notice`] to the thread that seeks, then to the slot
 //! that is `Notified`; one of `awake` to a worker, which keeps it in its [`Awake`].
 //!
-//! A worker that is counted as awake runs no user code, and waits for no lock. Debug builds and models assert it.
+//! A worker that is counted as awake runs no user code, and waits for no lock. Debug builds and models assert it. A thread
+//! that seeks a worker may wait for a lock, or for the OS to start a thread.
 
 use crate::sync::{set_relied_on, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;

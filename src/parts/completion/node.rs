@@ -1,12 +1,15 @@
 //! The node that a waiting caller and its worker share, on the caller's stack or on the heap.
 
-use crate::parts::backoff::{Backoff, BoundedSpin, Step};
+use crate::parts::backoff::{Backoff, BoundedSpin, Step, IN_MODELS};
 use crate::parts::deadline::Deadline;
-use crate::sync::{assert_unlocked, thread, Alive, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{
+    assert_unlocked, now, thread, Alive, AtomicU32, AtomicU64, Ordering, UnsafeCell,
+};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::mem::{align_of, size_of};
 use std::task::Waker;
+use std::time::Duration;
 
 std::thread_local! {
     /// `true` if the next wait is to yield early: see [`BoundedSpin::new`]. It has no destructor,
@@ -26,6 +29,9 @@ const TAKING: u32 = 2;
 const DONE: u32 = 3;
 /// The handle is gone, and the worker frees the node. Only a node on the heap gets here.
 const GONE: u32 = 4;
+
+/// How long a waiter sleeps until it looks whether its task is held up.
+const LONG: Duration = Duration::from_millis(10);
 
 /// A distance at which two words cannot share a cache line, whatever the address of the node.
 const LINE: usize = align_of::<CachePadded<u8>>();
@@ -210,9 +216,14 @@ impl WaitNode {
 
     /// Waits until the outcome is there, and returns the step after which it came. After `Yielded`,
     /// the worker probably runs on the same core as this thread. Returns `None` if the deadline
-    /// passed first.
+    /// passed first. Calls `is_long` once this thread has slept for [`LONG`].
     #[must_use]
-    pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Option<Step> {
+    pub(crate) fn wait(
+        &self,
+        deadline: &Deadline,
+        parallel: bool,
+        is_long: impl FnOnce(),
+    ) -> Option<Step> {
         let mut spin = BoundedSpin::new(parallel, YIELD_EARLY.get());
         if PARK_NEXT.take() {
             spin = BoundedSpin::default();
@@ -222,7 +233,7 @@ impl WaitNode {
             step = spin.step();
             if step == Step::Spent {
                 YIELD_EARLY.set(false);
-                return self.park(deadline).then_some(step);
+                return self.park(deadline, is_long).then_some(step);
             }
             if step == Step::Yielded && deadline.has_passed() && !self.is_done() {
                 return None;
@@ -234,7 +245,7 @@ impl WaitNode {
 
     /// Parks until the outcome is there. Returns `false` if the deadline passes first.
     #[cold]
-    fn park(&self, deadline: &Deadline) -> bool {
+    fn park(&self, deadline: &Deadline, is_long: impl FnOnce()) -> bool {
         // Relaxed: only this thread sets `PARKED`, and the loop below looks for `DONE`.
         if self.done.load(Ordering::Relaxed) == WAITING {
             // SAFETY: this thread is the caller or the handle, and the state is `WAITING`.
@@ -242,8 +253,19 @@ impl WaitNode {
             // A failure means `DONE`, which the loop reads again.
             let _ = self.set_parked();
         }
+        // Models have no clock.
+        let mut is_long = (!IN_MODELS).then_some(is_long);
+        let start = now();
         while !self.is_done() {
-            if !deadline.park() {
+            let slept = match is_long.take_if(|_| start.elapsed() >= LONG) {
+                Some(is_long) => {
+                    is_long();
+                    true
+                }
+                None if is_long.is_some() => deadline.park_for(LONG),
+                None => deadline.park(),
+            };
+            if !slept {
                 return false;
             }
         }

@@ -310,11 +310,11 @@ impl<T> Queue<T> {
         self.load_tail() == head
     }
 
-    /// Returns how many cells are used. Both ends may have moved meanwhile.
+    /// Returns how many cells are used. Both ends may have moved meanwhile; if both have moved by laps, the result is wrong.
     pub(crate) fn len(&self) -> u64 {
         let (head, tail) = (self.load_head(), self.load_tail());
         let mask = self.cells.index_mask();
-        // The two positions are less than two laps apart.
+        // The two positions are less than two laps apart, unless this thread was stopped between the two loads.
         let laps = u64::from(head & !mask != tail & !mask);
         let ahead = ((tail & mask) / STEP).wrapping_sub((head & mask) / STEP);
         laps.wrapping_mul(self.cells.len()).wrapping_add(ahead)
