@@ -250,13 +250,15 @@ fn wait_for<H: Host>(
     core.pay_debts(debts);
     match node.wait(deadline, core.parallel, || core.has_waited_long(location)) {
         None => return leave(core, location, entrance, node, left_at),
-        Some(Step::Yielded) => core.result_came_after_yield(),
-        Some(_) => {
-            core.result_came_without_yield();
+        Some(step) => {
             // A worker that took the task from the queue has published its slot. It is probably
             // idle and still awake. So this thread tries that worker first for its next task.
             if let Some(slot) = node.worker_slot() {
                 core.set_last_worker(slot, 0);
+            }
+            match step {
+                Step::Yielded => core.result_came_after_yield(),
+                _ => core.result_came_without_yield(),
             }
         }
     }

@@ -10,10 +10,14 @@ use crate::parts::slot::{Claim, State};
 use crate::sync::thread_local;
 use std::cell::Cell;
 
+/// No generation: the last worker is not to be claimed next.
+const APART: u64 = u64::MAX;
+
 thread_local! {
     /// This thread's last worker: its pool's id, its slot, and the generation of the task that was
     /// handed to it. The generation is zero if this thread notified the worker instead, if the task
-    /// came from the queue, or if the last attempt to claim the worker failed.
+    /// came from the queue, or if the last attempt to claim the worker failed. It is [`APART`] if this thread
+    /// is to use another worker.
     static LAST_WORKER: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
     /// Decides how often `result_came_after_yield` acts.
     static SEPARATIONS: Throttle = const { Throttle::new() };
@@ -39,7 +43,7 @@ impl<H> Core<H> {
     #[inline]
     pub(super) fn claim_last_worker(&self, even_parked: bool) -> Option<(usize, Claim)> {
         let (pool, slot, last) = LAST_WORKER.with(Cell::get);
-        if pool != self.env.id {
+        if pool != self.env.id || last == APART {
             return None;
         }
         let claim = self.slots[slot].claim_last_used(last, even_parked);
@@ -63,13 +67,14 @@ impl<H> Core<H> {
     ///
     /// In that case the caller and the worker probably share a CPU. Neither of them sleeps, so the
     /// scheduler does not separate them, and they share the CPU call after call. To end this, the
-    /// thread forgets its last worker, and parks at once in its next wait. Then another worker
+    /// thread does not claim its last worker next, and parks at once in its next wait. Then another worker
     /// takes the next task, or the scheduler moves one of the two threads. If all CPUs are busy,
     /// this does not help. It only spreads the calls over more workers, so that none of them is
     /// idle for long enough to end (laws 5 and 6). So the thread does it rarely.
     pub(super) fn result_came_after_yield(&self) {
         if SEPARATIONS.with(Throttle::try_now) {
-            LAST_WORKER.with(|it| it.set((0, 0, 0)));
+            let (pool, slot, _) = LAST_WORKER.with(Cell::get);
+            LAST_WORKER.with(|it| it.set((pool, slot, APART)));
             WaitNode::park_next_time();
         }
     }
