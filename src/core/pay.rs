@@ -120,7 +120,7 @@ impl<H: Host> Worker<'_, H> {
         if state == State::Calling {
             return self.pay_calling();
         }
-        if self.ctx.owes() {
+        if self.ctx.owes() && self.ctx.has_debts() {
             debug_assert!(matches!(state, State::Busy | State::Paying));
             self.ctx.pay();
         }
@@ -132,15 +132,8 @@ impl<H: Host> Worker<'_, H> {
     #[cold]
     fn pay_calling(&self) -> State {
         let (core, it) = (self.core, self.it);
-        if self.ctx.owes() {
-            let mut owed = self.ctx.take_owed();
-            // Other threads come first. If a thread holds a lock that is needed, the wakers come with the rest.
-            if self.pay_if_free(&mut owed) && owed.has_calls() {
-                let calls = owed.take_calls();
-                let wake = || owed.add_calls(user_code::wake(&core.env, calls));
-                self.ctx.call_back(wake);
-            }
-            self.ctx.owe_again(owed);
+        if self.ctx.has_debts() && !self.pay_if_free() {
+            self.call_wakers();
         }
         if !self.ctx.owes() {
             self.start_watching();
@@ -154,6 +147,17 @@ impl<H: Host> Worker<'_, H> {
             self.ctx.owe(Owed::look);
         }
         State::Paying
+    }
+
+    /// Calls the wakers. Other threads come first: if one holds a lock that is needed, the wakers come with the rest.
+    fn call_wakers(&self) {
+        let mut owed = self.ctx.take_owed();
+        if !owed.is_owed_to_others() {
+            let calls = owed.take_calls();
+            let wake = || owed.add_calls(user_code::wake(&self.core.env, calls));
+            self.ctx.call_back(wake);
+        }
+        self.ctx.owe_again(owed);
     }
 
     /// Pays what the worker owes before it runs the task in `place`, which it has taken from the queue or its mailbox.
@@ -202,15 +206,14 @@ impl<H: Host> Worker<'_, H> {
         }
     }
 
-    /// Pays what is owed to other threads, up to the first debt that needs a lock that another one holds.
-    /// That thread may have been stopped, and others may rely on this worker. Returns `true` if all is paid.
-    pub(crate) fn pay_if_free(&self, owed: &mut Owed) -> bool {
-        match self.core.pay_others_by(Patience::Tries, owed) {
-            Ok(()) => true,
-            Err(due) => {
-                owed.note(due);
-                false
-            }
+    /// Pays what the worker owes to other threads, up to the first debt that needs a lock that another one holds.
+    /// That thread may have been stopped, and others may rely on this worker. Returns `true` if nothing is owed any more.
+    pub(crate) fn pay_if_free(&self) -> bool {
+        let mut owed = self.ctx.take_owed();
+        if let Err(due) = self.core.pay_others_by(Patience::Tries, &mut owed) {
+            owed.note(due);
         }
+        self.ctx.owe_again(owed);
+        !self.ctx.owes()
     }
 }

@@ -159,9 +159,8 @@ impl<H: Host> Worker<'_, H> {
         if given.needs_care() {
             self.ctx.owe(|owed| owed.note_given(1, given));
         }
-        let will_owe = self.ctx.will_owe();
         if state == State::Idle {
-            match will_owe {
+            match self.ctx.owes() {
                 false => self.rest(),
                 true => {
                     state = State::Calling;
@@ -334,12 +333,11 @@ impl<H: Host> Worker<'_, H> {
                 }
             }
             if self.ctx.owes() {
-                // An idle worker owes nothing else, but that its look may find that the OS refuses a thread. Another thread has claimed this worker, perhaps for a task, and
-                // may be stopped before it gives the order. So another worker must look at the queue now (A2). If a
-                // lock is held that this needs, the worker tries again at its next turn.
-                let mut owed = self.ctx.take_owed();
-                self.pay_if_free(&mut owed);
-                self.ctx.owe_again(owed);
+                // An idle worker owes nothing else, but that its look may find that the OS refuses a thread. Another
+                // thread has claimed this worker, perhaps for a task, and may be stopped before it gives the order. So
+                // another worker must look at the queue now (A2). If a lock is held that this needs, the worker tries
+                // again at its next turn.
+                self.pay_if_free();
             }
             if stop() && H::should_search(self) && self.claim_own_slot() {
                 return Next::Search(None);

@@ -11,7 +11,7 @@ use crate::engine::submit::request::{SubmitOptions, SubmitterOptions};
 use crate::error::{DeadlineError, Refusal};
 use crate::group::Group;
 use crate::parts::cut::cut;
-use crate::parts::gate::Permit;
+use crate::parts::gate::{Freed, Permit};
 use crate::parts::slot::{Claim, State};
 use crate::pool::Pool;
 use crate::stats::{Shutdown, WhenFull};
@@ -64,6 +64,26 @@ fn accepted(core: &Core, job: impl Job) -> (Option<Task>, Permit) {
     });
     let (permit, _) = taken.expect("a permit");
     (Some(Task::new(Moment::default(), (), job)), permit)
+}
+
+/// Pushes as many tasks, for which no thread looks. Returns their positions.
+fn push_many(core: &Core, tasks: usize) -> Vec<u64> {
+    let push = |_| {
+        let (mut task, permit) = accepted(core, || ());
+        core.queue.push(&mut task, permit)
+    };
+    (0..tasks).map(push).collect()
+}
+
+/// Takes the tasks at these positions out, the last first: so many that dead cells are left to be passed.
+fn take_out_many(core: &Core, positions: Vec<u64>) {
+    let mut freed = Freed::default();
+    for position in positions.into_iter().rev() {
+        assert!(core.queue.take_if(position, &mut freed, |_| true).is_some());
+    }
+    assert!(freed.more, "more than one step passes");
+    let _ = core.gate.give_all(&mut freed);
+    freed.more = false;
 }
 
 /// Returns a start hook that waits on this slot until the other value is dropped.
@@ -300,55 +320,6 @@ fn a_claimed_worker_that_leaves_the_count_has_the_queue_looked_at() {
         notify(core, slot, claim.expect("claimed"));
         assert_eq!(ran, Ok(()), "the other worker is idle");
     }
-    end(core);
-}
-
-/// A waker that waits.
-struct Blocks(Mutex<mpsc::Receiver<()>>);
-
-impl Wake for Blocks {
-    fn wake(self: Arc<Self>) {
-        let _ = lock(&self.0).recv();
-    }
-}
-
-/// Law 14: a worker that calls a waker gets no task for which a worker of the pool waits. That may be the
-/// same worker: it has opened a scope, in which another thread serves.
-#[test]
-fn a_worker_that_calls_a_waker_gets_no_nested_task() {
-    let pool = Builder::new().max_workers(1).build().expect("a pool");
-    let core = pool.core();
-    let (open, gate) = mpsc::channel::<()>();
-    let handle = pool.awaitable().serve(move || gate.recv());
-    let mut handle = pin!(handle.expect("a worker"));
-    let (end_wake, until) = mpsc::channel();
-    let waker = Waker::from(Arc::new(Blocks(Mutex::new(until))));
-    let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
-    assert!(polled.is_pending());
-    open.send(()).expect("it waits");
-    self::until(|| core.slots[0].load().state() == State::Calling);
-    let nested = Submission {
-        awaited: true,
-        on_worker: true,
-        ..Submission::PLAIN
-    };
-    let options = SubmitOptions {
-        submission: nested,
-        ..SubmitterOptions::NONE.plain()
-    };
-    // This thread has given that worker its last task.
-    let refused = submit(
-        core,
-        (),
-        || (),
-        |task, debts| core.submit(task, &options, debts),
-    );
-    let (_, why) = refused.expect_err("no worker is idle");
-    assert!(matches!(why, Refusal::OnWorker), "{why:?}");
-    let (tell, told) = mpsc::channel();
-    assert!(serves(core, move || tell.send(()).expect("a test")));
-    end_wake.send(()).expect("it waits");
-    assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(()));
     end(core);
 }
 

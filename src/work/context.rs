@@ -31,8 +31,6 @@ pub(crate) struct Ctx<'a> {
     owed: RefCell<Owed>,
     /// Set if anything may be owed.
     owes: Cell<bool>,
-    /// Set if the end of the running task may lead to debts.
-    may_owe: Cell<bool>,
     /// `Core::pay`.
     pay: &'a dyn Fn(&mut Owed),
     /// Set until the worker leaves its slot. After that the record may be that of the next worker.
@@ -92,7 +90,6 @@ impl<'a> Ctx<'a> {
             slot,
             owed: RefCell::default(),
             owes: Cell::new(false),
-            may_owe: Cell::new(false),
             pay,
             has_slot: Cell::new(true),
             caller: Cell::new(None),
@@ -247,19 +244,20 @@ impl<'a> Ctx<'a> {
     /// it has paid them.
     #[inline]
     pub(crate) fn may_owe(&self) {
-        self.may_owe.set(true);
-    }
-
-    /// Returns `true` if the task that is ending may lead to debts, or has. Called once, at its end.
-    #[inline]
-    pub(crate) fn will_owe(&self) -> bool {
-        self.may_owe.take() || self.owes()
+        self.owes.set(true);
     }
 
     /// Returns `true` if this worker may owe anything.
     #[inline]
     pub(crate) fn owes(&self) -> bool {
         self.owes.get()
+    }
+
+    /// Returns `true` if this worker owes anything. Slower than [`owes`](Self::owes), and exact.
+    #[cold]
+    pub(crate) fn has_debts(&self) -> bool {
+        self.owes.set(!self.owed.borrow().is_empty());
+        self.owes()
     }
 
     /// Takes what this worker owes.

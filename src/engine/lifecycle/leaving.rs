@@ -46,10 +46,7 @@ impl Worker<'_, Shared> {
     /// that it must. Returns its next step, or `None` if it has ended.
     pub(crate) fn end(&self) -> Option<Next> {
         let record = &self.it.record;
-        let mut owed = self.ctx.take_owed();
-        let is_paid = self.pay_if_free(&mut owed) && owed.is_empty();
-        self.ctx.owe_again(owed);
-        if !is_paid {
+        if !self.pay_if_free() {
             // It asks again once it has paid.
             // SAFETY: this thread is the slot's worker, `Retiring`.
             unsafe { self.it.step(State::Retiring, State::Paying) };

@@ -2,7 +2,6 @@
 //! and a task waits. A nudge has it run.
 
 use super::*;
-use crate::parts::gate::Freed;
 use crate::parts::in_flight::Awake;
 use crate::parts::queue::CellState;
 
@@ -19,13 +18,6 @@ fn sleeping(max_workers: usize) -> Arc<Core> {
     };
     until(sleeps);
     core
-}
-
-/// Returns a pool of two workers. The start hook of the first waits until the other value is dropped.
-fn hooked() -> (Arc<Core>, mpsc::Sender<()>) {
-    let (hook, open) = waits_on(0);
-    let builder = Builder::new().max_workers(2).queue_capacity(4);
-    (pool(builder.on_worker_start(hook)), open)
 }
 
 /// Gives the worker on slot 0 a task that waits until the value is dropped.
@@ -107,7 +99,9 @@ fn a_nudge_starts_a_thread_if_a_notice_is_lost() {
 
 #[test]
 fn a_nudge_starts_a_thread_beside_a_worker_that_looks_and_is_held_up() {
-    let (core, open) = hooked();
+    let (hook, open) = waits_on(0);
+    let builder = Builder::new().max_workers(2).queue_capacity(4);
+    let core = pool(builder.on_worker_start(hook));
     core.start_worker().expect("a thread");
     // As if the worker were stopped while it is counted. By another thread, as above.
     let awake = &core.slots[0].record.awake;
@@ -141,18 +135,7 @@ fn a_nudge_passes_dead_cells() {
     const ALL: usize = 90;
     let core = sleeping(1);
     let open = occupy(&core);
-    let positions = (0..ALL).map(|_| {
-        let (mut task, permit) = accepted(&core, || ());
-        core.queue.push(&mut task, permit)
-    });
-    let positions: Vec<_> = positions.collect();
-    let mut freed = Freed::default();
-    for position in positions.into_iter().rev() {
-        assert!(core.queue.take_if(position, &mut freed, |_| true).is_some());
-    }
-    assert!(freed.more, "more than one step passes");
-    let _ = core.gate.give_all(&mut freed);
-    freed.more = false;
+    take_out_many(&core, push_many(&core, ALL));
     assert_eq!(core.reading().oldest_cell, CellState::Dead);
     core.nudge();
     let reading = core.reading();

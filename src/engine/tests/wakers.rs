@@ -4,15 +4,27 @@ use super::*;
 use crate::engine::handle::Outcome;
 use crate::error::TaskError;
 use crate::parts::completion::{pair, TaskSide};
-use crate::parts::gate::Freed;
 use crate::work::owed::Kinds;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// A waker that waits.
+struct Blocks(Mutex<mpsc::Receiver<()>>);
+
+impl Wake for Blocks {
+    fn wake(self: Arc<Self>) {
+        let _ = lock(&self.0).recv();
+    }
+}
+
+/// The settings of most of these pools.
+fn two_workers() -> Builder {
+    Builder::new().max_workers(2).queue_capacity(4)
+}
+
 /// Returns a pool whose worker calls a waker, which waits until the other value is dropped. The worker is this thread's last
 /// one.
-fn calls_a_waker() -> (Pool, mpsc::Sender<()>) {
-    let builder = Builder::new().max_workers(2).queue_capacity(4);
+fn calls_a_waker(builder: Builder) -> (Pool, mpsc::Sender<()>) {
     let pool = builder.build().expect("a pool");
     let (open, gate) = mpsc::channel::<()>();
     let served = pool.awaitable().serve(move || gate.recv());
@@ -22,7 +34,8 @@ fn calls_a_waker() -> (Pool, mpsc::Sender<()>) {
     let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
     assert!(polled.is_pending());
     open.send(()).expect("it waits");
-    until(|| pool.core().slots[0].load().state() == State::Calling);
+    // Not only `Calling`: the handle is dropped here, and its waker must have been taken before.
+    until(|| pool.core().slots[0].record.pays() == Kinds::WAKERS);
     (pool, end_wake)
 }
 
@@ -31,7 +44,7 @@ fn calls_a_waker() -> (Pool, mpsc::Sender<()>) {
 #[test]
 fn a_task_left_to_a_worker_waits_for_no_claimer_of_that_worker() {
     for _ in 0..cut(200) {
-        let (pool, end_wake) = calls_a_waker();
+        let (pool, end_wake) = calls_a_waker(two_workers());
         let core = pool.core();
         let (tell, told) = mpsc::channel();
         assert!(serves(core, move || tell.send(()).expect("a test")));
@@ -56,7 +69,7 @@ fn a_task_left_to_a_worker_waits_for_no_claimer_of_that_worker() {
 /// Law 21: a thread leaves one task to a worker that calls a waker. With the next one, it has other workers look.
 #[test]
 fn a_thread_leaves_one_task_to_a_worker_that_calls_a_waker() {
-    let (pool, end_wake) = calls_a_waker();
+    let (pool, end_wake) = calls_a_waker(two_workers());
     let (tell, told) = mpsc::channel();
     for n in 0..2 {
         let tell = tell.clone();
@@ -71,7 +84,7 @@ fn a_thread_leaves_one_task_to_a_worker_that_calls_a_waker() {
 /// Law 5: a task does not wait for a waker beside an idle worker.
 #[test]
 fn a_thread_leaves_no_task_to_a_worker_that_calls_a_waker_beside_an_idle_one() {
-    let (pool, end_wake) = calls_a_waker();
+    let (pool, end_wake) = calls_a_waker(two_workers());
     let core = pool.core();
     core.start_worker().expect("a thread");
     until(|| core.slots[1].load().is_parked());
@@ -92,23 +105,13 @@ fn a_worker_that_searches_leaves_the_count_before_it_pays() {
     let core = pool.core();
     assert!(serves(core, || ()));
     until(|| core.slots[0].load().is_parked());
-    let positions = (0..CELLS).map(|_| {
-        let (mut task, permit) = accepted(core, || ());
-        core.queue.push(&mut task, permit)
-    });
-    let positions: Vec<_> = positions.collect();
+    let positions = push_many(core, CELLS);
     let (end_wake, wake_ends) = mpsc::channel();
     let waker = Waker::from(Arc::new(Blocks(Mutex::new(wake_ends))));
     let mut in_line = pin!(pool.awaitable().serve_async(|| ()));
     let polled = in_line.as_mut().poll(&mut Context::from_waker(&waker));
     assert!(polled.is_pending());
-    let mut freed = Freed::default();
-    for position in positions.into_iter().rev() {
-        assert!(core.queue.take_if(position, &mut freed, |_| true).is_some());
-    }
-    assert!(freed.more, "the worker passes the rest");
-    let _ = core.gate.give_all(&mut freed);
-    freed.more = false;
+    take_out_many(core, positions);
     let (slot, claim) = core.claim_idle().expect("it is idle");
     notify(core, slot, claim);
     until(|| core.slots[slot].record.pays() == Kinds::WAKERS);
@@ -116,6 +119,37 @@ fn a_worker_that_searches_leaves_the_count_before_it_pays() {
     assert_eq!((reading.awake, reading.notified), (0, 0));
     assert_eq!(core.slots[slot].load().state(), State::Paying);
     drop(end_wake);
+    end(core);
+}
+
+/// Law 14: a worker that calls a waker gets no task for which a worker of the pool waits. That may be the
+/// same worker: it has opened a scope, in which another thread serves.
+#[test]
+fn a_worker_that_calls_a_waker_gets_no_nested_task() {
+    let (pool, end_wake) = calls_a_waker(Builder::new().max_workers(1));
+    let core = pool.core();
+    let nested = Submission {
+        awaited: true,
+        on_worker: true,
+        ..Submission::PLAIN
+    };
+    let options = SubmitOptions {
+        submission: nested,
+        ..SubmitterOptions::NONE.plain()
+    };
+    // This thread has given that worker its last task.
+    let refused = submit(
+        core,
+        (),
+        || (),
+        |task, debts| core.submit(task, &options, debts),
+    );
+    let (_, why) = refused.expect_err("no worker is idle");
+    assert!(matches!(why, Refusal::OnWorker), "{why:?}");
+    let (tell, told) = mpsc::channel();
+    assert!(serves(core, move || tell.send(()).expect("a test")));
+    end_wake.send(()).expect("it waits");
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
     end(core);
 }
 

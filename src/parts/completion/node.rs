@@ -254,18 +254,19 @@ impl WaitNode {
             let _ = self.set_parked();
         }
         // Models have no clock.
-        let mut is_long = (!IN_MODELS).then_some(is_long);
-        let start = now();
-        while !self.is_done() {
-            let slept = match is_long.take_if(|_| start.elapsed() >= LONG) {
-                Some(is_long) => {
-                    is_long();
-                    true
+        if !IN_MODELS {
+            let start = now();
+            while !self.is_done() && start.elapsed() < LONG {
+                if !deadline.park_for(LONG) {
+                    return false;
                 }
-                None if is_long.is_some() => deadline.park_for(LONG),
-                None => deadline.park(),
-            };
-            if !slept {
+            }
+            if !self.is_done() {
+                is_long();
+            }
+        }
+        while !self.is_done() {
+            if !deadline.park() {
                 return false;
             }
         }
