@@ -30,7 +30,7 @@ fn counted_is_seen() {
     for (first, then) in cases {
         check(None, move || {
             let counts = Arc::new(Counts::new());
-            let sees_nobody = |counts: &Counts| !counts.is_any_searching();
+            let sees_nobody = |counts: &Counts| !counts.is_any_counted();
             let seen = one_sees_the_other(&counts, first, then, sees_nobody);
             assert!(seen, "it was counted all the time");
         });

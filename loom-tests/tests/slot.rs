@@ -27,20 +27,20 @@ fn goes_idle(slot: &Slot) {
 
 /// Claims the worker as a last worker. That fails while the worker announces that it parks; then claims
 /// it by its entry in the ready ring.
-fn claim(slot: &Slot) -> Held {
+fn claim(slot: &Slot) -> Held<'_> {
     let claimed = slot.claim_last_used().or_else(|| slot.claim_ready());
     claimed.expect("idle, and listed")
 }
 
 /// Hands a task to the worker if it was claimed. Returns `true` if it was.
-fn give(slot: &Slot, claimed: Option<Held>, task: usize) -> bool {
+fn give(slot: &Slot, claimed: Option<Held<'_>>, task: usize) -> bool {
     claimed
         .map(|held| slot.hand_over(held, task, false))
         .is_some()
 }
 
 /// Hands a task to the worker, which is this thread, and takes the task from its mailbox.
-fn runs(slot: &Slot, held: Held) {
+fn runs(slot: &Slot, held: Held<'_>) {
     slot.hand_over(held, 1, false);
     assert_eq!(slot.wait(), Told::Run(1));
 }

@@ -1,6 +1,6 @@
 //! `do_with_deadline`: a caller, its closure and its result.
 //!
-//! The closure travels in the task. The result comes back in a [`Waiter`] on the caller's stack.
+//! The closure travels in the task. The result comes back in a [`CallNode`] on the caller's stack.
 //! The docs of [`completion`](crate::parts::completion) say which side owns the closure and the
 //! result, and when.
 
@@ -13,7 +13,6 @@ use crate::parts::completion::{is_queued, Shared, WaitNode};
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::Freed;
 use crate::parts::in_flight::Seen;
-use crate::parts::slot::Claim;
 use crate::sync::{abort_on_unwind, Arc, Ordering, Patience, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
@@ -44,7 +43,7 @@ pub(crate) trait Entrance<H> {
 type Unstarted = (Task, SubmitError);
 
 /// A caller's node, with the place for the outcome.
-type Waiter<S, R> = Shared<Result<R, Payload>, Call<S>>;
+type CallNode<S, R> = Shared<Result<R, Payload>, Call<S>>;
 
 /// The data that a caller's task needs beside the node and the outcome. It is here and not in the
 /// task, so that it takes no space from the closure.
@@ -59,7 +58,7 @@ struct Call<S> {
 /// The task of a caller that waits. A `WaitJob` exists until the task is started, discarded or
 /// taken back. Until then the caller waits, so `waiter` is valid.
 struct WaitJob<S, F, R> {
-    waiter: *const Waiter<S, R>,
+    waiter: *const CallNode<S, R>,
     /// Set if the task has options. The flag is here and not in the waiter, so that the worker need
     /// not load a cache line of the caller only to find that there are none.
     has_options: bool,
@@ -161,7 +160,7 @@ where
         unstarted: UnsafeCell::new(None),
     };
     // Padded, so that the waiter shares no cache line with other variables of this thread.
-    let waiter = CachePadded::new(Waiter::new(None, call));
+    let waiter = CachePadded::new(CallNode::new(None, call));
     let task = erase(&core.env, &waiter, f);
     let wait = || wait_for(core, entrance, &waiter.node, task, deadline);
     let (task, why) = match abort_on_unwind(wait) {
@@ -186,7 +185,7 @@ where
 // be on the stack at once.
 
 #[inline]
-fn erase<S: StoredOptions, F: FnOnce() -> R, R>(env: &Env, waiter: &Waiter<S, R>, f: F) -> Task {
+fn erase<S: StoredOptions, F: FnOnce() -> R, R>(env: &Env, waiter: &CallNode<S, R>, f: F) -> Task {
     let mut options = Options::default();
     waiter.more.options.add_options(&mut options);
     let job = WaitJob {
@@ -267,15 +266,17 @@ fn wait_for<H: Host>(
 
 impl<H: Host> Core<H> {
     /// Has a worker look at the queue, if a task is there for which this thread has been blocked for long. Others may rely on a
-    /// waker that does not return, or on a thread that is stopped.
+    /// waker that does not return, or on a thread that is stopped. Returns `false` if another thread holds a lock that this
+    /// needs. Then it is to be called again, because this thread has a deadline, and must not wait for the lock.
     #[cold]
-    pub(crate) fn has_waited_long(self: &Arc<Self>, location: Location) {
-        if let Location::Queue { .. } = location {
-            let mut owed = Owed::default();
-            // If a lock is held, a worker that needs it looks later. This thread has a deadline.
-            let _ = self.look_by(Seen::is_any_searching, Patience::Tries, &mut owed);
-            self.pay(&mut owed);
-        }
+    pub(crate) fn has_waited_long(self: &Arc<Self>, location: Location) -> bool {
+        let Location::Queue { .. } = location else {
+            return true;
+        };
+        let mut owed = Owed::default();
+        let looked = self.look_by(Seen::is_any_counted, Patience::Tries, &mut owed);
+        self.pay(&mut owed);
+        looked.is_ok()
     }
 
     /// Takes a task back from the mailbox or the queue, and counts it by `count`. Returns `None` if a
@@ -300,13 +301,11 @@ impl<H: Host> Core<H> {
             }
         };
         let it = &self.slots[slot];
-        let (task, permit) = it.revoke(generation)?;
+        let (task, permit, claim) = it.revoke(generation)?;
         count(self, &task);
         it.record.count_unrun();
-        // SAFETY: this thread revoked the task, so it holds the slot (`Held`). The claim is `AWAKE`: the
-        // worker was awake, or the thread that handed the task over unparks it. No thread may rely on the worker, which
-        // may be calling user code, so it is not counted.
-        unsafe { it.send_uncounted(Claim::AWAKE) };
+        // No thread may rely on the worker, which may be calling user code, so it is not counted.
+        claim.send_uncounted();
         owed.give(&self.gate, permit);
         Some(task)
     }

@@ -2,9 +2,8 @@
 
 use super::submission::Location;
 use super::worker::{Next, Worker};
-use super::Core;
+use super::{Claim, Core};
 use crate::parts::gate::Permit;
-use crate::parts::slot::Claim;
 use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::job::{Task, TaskEnd};
 use crate::work::owed::Owed;
@@ -54,7 +53,7 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     fn try_lock(core: &Core<Self>) -> Result<(), IsHeld>;
 
     /// Claims an idle worker that is not in the ready ring.
-    fn claim_reserve(core: &Core<Self>) -> Option<(usize, Claim)>;
+    fn claim_reserve(core: &Core<Self>) -> Option<(usize, Claim<'_>)>;
 
     // ---- tasks ------------------------------------------------------------------------
 

@@ -3,10 +3,10 @@
 //! That worker is probably still awake, and its cache lines are near. So a thread tries it first. It
 //! also keeps a sequential caller on one worker, however many there are.
 
-use super::Core;
+use super::{Claim, Core};
 use crate::parts::backoff::Throttle;
 use crate::parts::completion::WaitNode;
-use crate::parts::slot::{Claim, State};
+use crate::parts::slot::State;
 use crate::sync::thread_local;
 use std::cell::Cell;
 
@@ -41,7 +41,7 @@ impl<H> Core<H> {
 
     /// Claims this thread's last worker, if it is idle. If the worker is parked, claims it only if `even_parked` is set.
     #[inline]
-    pub(super) fn claim_last_worker(&self, even_parked: bool) -> Option<(usize, Claim)> {
+    pub(super) fn claim_last_worker(&self, even_parked: bool) -> Option<(usize, Claim<'_>)> {
         let (pool, slot, last) = LAST_WORKER.with(Cell::get);
         if pool != self.env.id || last == APART {
             return None;

@@ -17,10 +17,13 @@ use crate::parts::gate::Gate;
 use crate::parts::in_flight::InFlight;
 use crate::parts::queue::Queue;
 use crate::parts::ring::Ring;
-use crate::parts::slot::Slot;
+use crate::parts::slot::{self, Slot};
 use crate::work::env::Env;
 use crate::work::job::Task;
 use crate::work::record::Record;
+
+/// The right to give a worker its next order.
+pub(crate) type Claim<'a> = slot::Claim<'a, Task, Record>;
 
 /// The state that submissions and workers share. No two of the moving words share a cache line.
 ///

@@ -48,7 +48,7 @@ impl<H: Host> Core<H> {
     pub(crate) fn pay_others(self: &Arc<Self>, owed: &mut Owed) {
         let mut last = Few::default();
         while let Err(due) = self.pay_others_by(Patience::Tries, owed) {
-            // Of the debts that are left, all but the last are passes, which need one lock. So they would be in vain, too.
+            // The next ones are passes, too, which need the same lock, and perhaps `Over`, which comes after them.
             let is_pass = matches!(due, Due::Pass(_));
             last.push(due);
             if is_pass {
@@ -82,7 +82,7 @@ impl<H: Host> Core<H> {
                     H::pass(self, of, patience, owed).map_err(|IsHeld| Due::Pass(of))?;
                 }
                 Due::Look => {
-                    let looked = self.look_by(Seen::is_any_searching, patience, owed);
+                    let looked = self.look_by(Seen::is_any_counted, patience, owed);
                     looked.map_err(|IsHeld| Due::Look)?;
                 }
                 Due::Over => H::all_is_over(self, patience).map_err(|IsHeld| Due::Over)?,
@@ -120,11 +120,37 @@ impl<H: Host> Worker<'_, H> {
         if state == State::Calling {
             return self.pay_calling();
         }
-        if self.ctx.owes() && self.ctx.has_debts() {
-            debug_assert!(matches!(state, State::Busy | State::Paying));
-            self.ctx.pay();
+        if state == State::Busy && self.ctx.owes() {
+            return self.pay_busy();
         }
         state
+    }
+
+    /// Pays what the worker, which is `Busy` and is about to pop its next task, owes to other threads. If user code is to
+    /// be called, the worker becomes `Paying`.
+    #[cold]
+    fn pay_busy(&self) -> State {
+        if self.ctx.has_debts() {
+            let mut owed = self.ctx.take_owed();
+            let kinds = owed.kinds();
+            let pay = || self.core.pay_others(&mut owed);
+            self.it.record.while_paying(kinds, pay);
+            self.ctx.owe_again(owed);
+        }
+        match self.ctx.owes() {
+            false => State::Busy,
+            true => self.begin_to_pay(State::Busy),
+        }
+    }
+
+    /// Makes the worker `Paying`. What it pays may take long. So it has another worker look at the queue, if a task is there.
+    pub(super) fn begin_to_pay(&self, from: State) -> State {
+        // SAFETY: this thread is the slot's worker, `Busy` or `Calling`.
+        unsafe { self.it.step(from, State::Paying) };
+        if !self.core.queue.is_empty() {
+            self.ctx.owe(Owed::look);
+        }
+        State::Paying
     }
 
     /// Pays what the worker, which is `Calling`, owes. Meanwhile a thread may have left a task to it. So it looks at the
@@ -141,12 +167,7 @@ impl<H: Host> Worker<'_, H> {
             unsafe { it.publish_idle(&core.ready, self.ctx.slot) };
             return State::Idle;
         }
-        // SAFETY: as above.
-        unsafe { it.step(State::Calling, State::Paying) };
-        if !core.queue.is_empty() {
-            self.ctx.owe(Owed::look);
-        }
-        State::Paying
+        self.begin_to_pay(State::Calling)
     }
 
     /// Calls the wakers. Other threads come first: if one holds a lock that is needed, the wakers come with the rest.

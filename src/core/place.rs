@@ -8,12 +8,11 @@
 
 use super::host::{Host, NotStarted};
 use super::submission::{Location, NotAccepted, Submission};
-use super::Core;
+use super::{Claim, Core};
 use crate::error::Refusal;
 use crate::parts::backoff::{Backoff, IN_MODELS};
 use crate::parts::gate::{Flags, Permit};
 use crate::parts::in_flight::Seen;
-use crate::parts::slot::Claim;
 use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::job::Task;
 use crate::work::owed::{Debts, Owed};
@@ -99,9 +98,9 @@ impl<H: Host> Core<H> {
         let position = self.queue.push(task, accepted.permit);
         // If it has left `Calling` since, it may have looked before the push (P1).
         if self.queue.len() > 1 || !self.is_last_worker_calling() {
-            self.look(Seen::is_any_searching, owed);
+            self.look(Seen::is_any_counted, owed);
         } else {
-            self.notify_idle(Seen::is_any_searching, Patience::Waits);
+            self.notify_idle(Seen::is_any_counted, Patience::Waits);
         }
         H::has_pushed(self, position, accepted.stamp, owed);
         Location::Queue { position }
@@ -128,8 +127,7 @@ impl<H: Host> Core<H> {
                 // worker's slot, and the cache line that the caller waits on. The way through the queue
                 // moves more.
                 if let Some((slot, claim)) = self.claim_last_worker(false) {
-                    // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
-                    return Ok(unsafe { self.hand_over(slot, claim, task, permit) });
+                    return Ok(self.hand_over(slot, claim, task, permit));
                 }
             }
             if !submission.is_nested(&self.env) {
@@ -142,11 +140,10 @@ impl<H: Host> Core<H> {
         let Some((slot, claim)) = self.claim_last_worker(even_parked) else {
             return Err(permit);
         };
-        if claim.parked {
+        if claim.is_parked() {
             submission.start(&self.env);
         }
-        // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
-        Ok(unsafe { self.hand_over(slot, claim, task, permit) })
+        Ok(self.hand_over(slot, claim, task, permit))
     }
 
     /// Returns `true` if no worker is idle and no slot is free. May miss a worker or a slot whose entry
@@ -166,8 +163,7 @@ impl<H: Host> Core<H> {
         debts: &mut Debts,
     ) -> Location {
         let position = self.queue.push(task, permit);
-        let is_looked_after =
-            self.in_flight.load().is_any_searching() || self.is_each_worker_busy();
+        let is_looked_after = self.in_flight.load().is_any_counted() || self.is_each_worker_busy();
         if !is_looked_after || !self.env.is_fast_path_open() {
             self.look_after(position, submission, debts);
         }
@@ -178,7 +174,7 @@ impl<H: Host> Core<H> {
     fn look_after(self: &Arc<Self>, position: u64, submission: Submission<'_>, debts: &mut Debts) {
         submission.start(&self.env);
         let owed = debts.get_or_insert_default();
-        self.look(Seen::is_any_searching, owed);
+        self.look(Seen::is_any_counted, owed);
         // Without a stamp: a pool that needs stamps is never in the state in which this way is open.
         H::has_pushed(self, position, 0, owed);
     }
@@ -217,16 +213,15 @@ impl<H: Host> Core<H> {
                 return Ok(self.enqueue(accepted, task, Seen::is_any_awake, owed));
             }
             // Way 5.
-            let searching = self.relied_on().is_any_searching();
+            let searching = self.relied_on().is_any_counted();
             if let Some((slot, claim)) = self.claim_idle() {
-                // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
-                return Ok(unsafe { self.hand_over(slot, claim, task, accepted.permit) });
+                return Ok(self.hand_over(slot, claim, task, accepted.permit));
             }
             // Way 6.
             let has_idle = self.has_idle_candidate();
-            let searching = searching || self.relied_on().is_any_searching();
+            let searching = searching || self.relied_on().is_any_counted();
             if may_queue && (has_idle || searching && self.has_queue()) {
-                return Ok(self.enqueue(accepted, task, Seen::is_any_searching, owed));
+                return Ok(self.enqueue(accepted, task, Seen::is_any_counted, owed));
             }
             if nested && looks > 0 {
                 looks -= 1;
@@ -253,7 +248,7 @@ impl<H: Host> Core<H> {
             }
             // Way 8.
             if may_queue {
-                return Ok(self.enqueue(accepted, task, Seen::is_any_searching, owed));
+                return Ok(self.enqueue(accepted, task, Seen::is_any_counted, owed));
             }
             if nested {
                 owed.give(&self.gate, accepted.permit);
@@ -282,8 +277,7 @@ impl<H: Host> Core<H> {
             ..
         } = accepted;
         if let Some((slot, claim)) = self.claim_idle() {
-            // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
-            return Ok(unsafe { self.hand_over(slot, claim, task, permit) });
+            return Ok(self.hand_over(slot, claim, task, permit));
         }
         let is_full = self.queue.len() >= self.queue_capacity as u64;
         if nested || is_full || self.gate.flags().is_asleep() {
@@ -313,22 +307,19 @@ impl<H: Host> Core<H> {
         Location::Queue { position }
     }
 
-    /// Hands the task to the claimed worker, which becomes this thread's last worker.
-    ///
-    /// # Safety
-    /// This thread holds the slot by this claim (`Held`).
+    /// Hands the task to the claimed worker of a slot, which becomes this thread's last worker.
     #[inline]
-    pub(crate) unsafe fn hand_over(
+    pub(crate) fn hand_over(
         &self,
         slot: usize,
-        claim: Claim,
+        claim: Claim<'_>,
         task: &mut Option<Task>,
         permit: Permit,
     ) -> Location {
         let task = task.take().expect("a task to hand over");
         let revocable = task.table.offered;
-        // SAFETY: by this function's contract.
-        let generation = unsafe { self.slots[slot].hand_over(claim, task, permit, revocable) };
+        debug_assert!(claim.is_of(&self.slots[slot]));
+        let generation = claim.hand_over(task, permit, revocable);
         self.set_last_worker(slot, generation);
         Location::Mailbox { slot, generation }
     }
@@ -344,12 +335,12 @@ impl<H: Host> Core<H> {
     }
 
     /// Claims an idle worker from the ready ring. If there is none, asks the host for one.
-    pub(crate) fn claim_idle(&self) -> Option<(usize, Claim)> {
+    pub(crate) fn claim_idle(&self) -> Option<(usize, Claim<'_>)> {
         self.claim_ready().or_else(|| H::claim_reserve(self))
     }
 
     /// Claims an idle worker from the ready ring.
-    fn claim_ready(&self) -> Option<(usize, Claim)> {
+    fn claim_ready(&self) -> Option<(usize, Claim<'_>)> {
         std::iter::from_fn(|| self.ready.pop())
             .find_map(|slot| Some((slot, self.slots[slot].claim_listed()?)))
     }
@@ -361,7 +352,7 @@ impl<H: Host> Core<H> {
     ///
     /// After a push into a pool with idle workers, `enough` is `is_any_awake`: a notified worker is
     /// still waking up, and a burst of tasks should wake several workers. In all other cases it is
-    /// `is_any_searching`.
+    /// `is_any_counted`.
     ///
     /// The loop ends: it goes on only if a worker has become idle meanwhile, or after a start that was not
     /// needed. Then there may be no further worker, or another thread has popped the free slot to start
@@ -393,7 +384,7 @@ impl<H: Host> Core<H> {
             // The counts are read before the queue. In the other order, a counted worker could take
             // the last task and leave the count between the two readings. A thread would then be
             // started for nothing.
-            let searching = self.relied_on().is_any_searching();
+            let searching = self.relied_on().is_any_counted();
             if searching || self.queue.is_empty() {
                 return Ok(());
             }
@@ -414,7 +405,7 @@ impl<H: Host> Core<H> {
                 Err(NotStarted::NotNeeded) => {}
                 Err(NotStarted::Failed(_)) => {
                     // Other threads may have relied on this start (A4).
-                    self.notify_idle(Seen::is_any_searching, patience);
+                    self.notify_idle(Seen::is_any_counted, patience);
                     return Ok(());
                 }
             }
@@ -444,8 +435,7 @@ impl<H: Host> Core<H> {
             };
             if let Some((slot, claim)) = claimed {
                 self.set_last_worker(slot, 0);
-                // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
-                unsafe { self.slots[slot].notify(claim, notice) };
+                claim.notify(notice);
                 return true;
             }
             self.in_flight.forgo(notice);
@@ -465,10 +455,9 @@ impl<H: Host> Core<H> {
             }
             if let Some(claim) = slot.claim_idle() {
                 // The notice comes after the claim: others that saw it without a worker would look in vain.
-                // SAFETY: `claim` came with `slot`, so this thread holds that slot (`Held`).
-                unsafe { slot.notify(claim, self.in_flight.notify()) };
                 // One that is awake may be stopped.
-                told += u64::from(claim.parked);
+                told += u64::from(claim.is_parked());
+                claim.notify(self.in_flight.notify());
             }
         }
         H::try_lock(self)?;

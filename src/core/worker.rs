@@ -1,9 +1,9 @@
 //! A worker's life. The protocol page has its steps from state to state.
 //!
 //! The guarantees on admission and accounting rest on the order of the steps at a task's end: the
-//! worker gives the task's permit back, *then* becomes free (`Idle`, unless a task is queued), *then*
+//! worker gives the task's permit back, *then* takes its next state (`Idle`, unless a task is queued or it may owe), *then*
 //! counts the task, *then* releases its waiter. So a thread that learns from the counters or the
-//! result that a task has ended finds the worker free, and finds space. Only after that does the worker
+//! result that a task has ended finds space, and finds the worker free, or about to look at the queue. Only after that does the worker
 //! pay what it [owes](crate::work::owed). And only after that does it take the next task. So nothing
 //! slow comes between a task that the worker has taken and its start, unless taking it led to debts.
 //!
@@ -126,7 +126,10 @@ impl<H: Host> Worker<'_, H> {
                 _ => return self.wait(),
             }
             let Popped::Task(position, its) = self.pop(place) else {
-                self.ctx.pay();
+                if self.ctx.owes() {
+                    self.begin_to_pay(State::Busy);
+                    return Next::Search(None);
+                }
                 self.rest();
                 return self.wait();
             };
@@ -136,7 +139,7 @@ impl<H: Host> Worker<'_, H> {
         }
     }
 
-    /// Runs one task, to its end. Returns the worker's state. It is `Busy` if a task is queued.
+    /// Runs one task, to its end. Returns the worker's state: see [`after_task`](Self::after_task).
     #[inline(always)]
     fn run(&self, place: &mut Option<Task>, permit: Permit, id: u64) -> State {
         // The permit lies with the task, until `end_task` takes it.
@@ -152,22 +155,18 @@ impl<H: Host> Worker<'_, H> {
     /// this once, before its waiter is released.
     #[inline(always)]
     fn end_task(&self, ended: TaskEnd) {
-        let mut state = self.after_task();
         // The permit comes before the state, which depends on what that leads to. It comes before the count: a thread
         // that sees in the figures that nothing runs finds space.
         let given = self.core.gate.give(Permit::of_taken_task());
         if given.needs_care() {
             self.ctx.owe(|owed| owed.note_given(1, given));
         }
-        if state == State::Idle {
-            match self.ctx.owes() {
-                false => self.rest(),
-                true => {
-                    state = State::Calling;
-                    // SAFETY: this thread is the slot's worker, `Busy`.
-                    unsafe { self.it.step(State::Busy, state) };
-                }
-            }
+        let state = self.after_task();
+        match state {
+            State::Busy => {}
+            State::Idle => self.rest(),
+            // SAFETY: this thread is the slot's worker, `Busy`.
+            _ => unsafe { self.it.step(State::Busy, state) },
         }
         self.state.set(state);
         if matches!(ended, TaskEnd::Expired | TaskEnd::Cancelled) {
@@ -176,19 +175,20 @@ impl<H: Host> Worker<'_, H> {
         self.it.record.count_end(ended);
     }
 
-    /// Returns the worker's state after a task: `Idle`, unless a task is queued. If the worker may have to end, makes it
-    /// `Paying`.
+    /// Returns the worker's next state after a task: `Paying` if it may have to end, `Busy` if a task is queued, `Calling`
+    /// if it may owe something, and otherwise `Idle`.
     #[inline(always)]
     fn after_task(&self) -> State {
         if !self.core.env.is_fast_path_open() && H::may_have_to_end(self) {
-            // SAFETY: this thread is the slot's worker, `Busy`.
-            unsafe { self.it.step(State::Busy, State::Paying) };
             return State::Paying;
         }
         if self.core.queue.is_filled() || self.lingers() {
             return State::Busy;
         }
-        State::Idle
+        match self.ctx.owes() {
+            false => State::Idle,
+            true => State::Calling,
+        }
     }
 
     /// Looks at the queue a few times more, if the next task is likely to come through it. Returns `true`
@@ -319,7 +319,7 @@ impl<H: Host> Worker<'_, H> {
         let mut backoff = Backoff::default();
         loop {
             let stop = || self.core.env.may_have_to_end();
-            if let Some(next) = self.spin.look_for(|| self.look(), stop) {
+            if let Some(next) = self.spin.look_for(|| self.poll(), stop) {
                 return next;
             }
             if let Some(must_look) = self.leave_count() {
@@ -360,7 +360,7 @@ impl<H: Host> Worker<'_, H> {
     /// Returns the next step if there is an order, or if this worker watches the queue and a task
     /// is there.
     #[inline(always)]
-    fn look(&self) -> Option<Next> {
+    fn poll(&self) -> Option<Next> {
         // SAFETY: this thread is the slot's worker. It has no task, because it is new or has ended its
         // last one.
         if let Some(mut order) = unsafe { self.it.poll_order() } {

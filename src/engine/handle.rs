@@ -109,11 +109,8 @@ impl<R> Ticket<R> {
 
     /// Waits until the outcome is there. Returns `false` if the deadline came first.
     pub(crate) fn wait(&mut self, deadline: &Deadline) -> bool {
-        let is_long = || {
-            if let Some(location) = self.location {
-                self.core.has_waited_long(location);
-            }
-        };
+        let (core, location) = (&self.core, self.location);
+        let is_long = || location.is_none_or(|it| core.has_waited_long(it));
         self.side.wait(deadline, self.core.parallel, is_long)
     }
 

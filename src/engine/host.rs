@@ -3,9 +3,9 @@
 use crate::core::host::{Host, NotStarted};
 use crate::core::submission::Location;
 use crate::core::worker::{Next, Worker};
+use crate::core::Claim;
 use crate::engine::shared::{Core, Shared};
 use crate::parts::gate::Permit;
-use crate::parts::slot::Claim;
 use crate::sync::{fork, Arc, IsHeld, Patience};
 use crate::work::job::{Task, TaskEnd};
 use crate::work::owed::Owed;
@@ -38,7 +38,7 @@ impl Host for Shared {
         core.registry_by(Patience::Tries).map(drop)
     }
 
-    fn claim_reserve(core: &Core) -> Option<(usize, Claim)> {
+    fn claim_reserve(core: &Core) -> Option<(usize, Claim<'_>)> {
         core.claim_benched()
     }
 

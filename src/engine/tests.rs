@@ -3,6 +3,7 @@
 use crate::builder::Builder;
 use crate::core::host::NotStarted;
 use crate::core::submission::{Location, Submission};
+use crate::core::Claim;
 use crate::engine::lifecycle::shutdown::{shutdown, WaitsFor};
 use crate::engine::shared::Core;
 use crate::engine::submit::call::do_with;
@@ -12,7 +13,7 @@ use crate::error::{DeadlineError, Refusal};
 use crate::group::Group;
 use crate::parts::cut::cut;
 use crate::parts::gate::{Freed, Permit};
-use crate::parts::slot::{Claim, State};
+use crate::parts::slot::State;
 use crate::pool::Pool;
 use crate::stats::{Shutdown, WhenFull};
 use crate::sync::{lock, now, Arc, Mutex, Ordering};
@@ -105,17 +106,14 @@ fn push_only(core: &Core, f: impl FnOnce() + Send + 'static) {
 }
 
 /// Hands a task to a worker that this thread has claimed.
-fn hand_over(core: &Core, slot: usize, claim: Claim, job: impl Job) -> Location {
+fn hand_over(core: &Core, slot: usize, claim: Claim<'_>, job: impl Job) -> Location {
     let (mut task, permit) = accepted(core, job);
-    // SAFETY: this thread holds the slot by this claim.
-    unsafe { core.hand_over(slot, claim, &mut task, permit) }
+    core.hand_over(slot, claim, &mut task, permit)
 }
 
 /// Tells a worker that this thread has claimed to look at the queue.
-fn notify(core: &Core, slot: usize, claim: Claim) {
-    let notice = core.in_flight.notify();
-    // SAFETY: this thread holds the slot by this claim.
-    unsafe { core.slots[slot].notify(claim, notice) };
+fn notify(core: &Core, claim: Claim<'_>) {
+    claim.notify(core.in_flight.notify());
 }
 
 fn pool(builder: Builder) -> Arc<Core> {
@@ -129,14 +127,14 @@ fn law09_a_worker_on_its_way_to_the_queue_is_free() {
     let builder = Builder::new().max_workers(1).queue_capacity(1);
     let core = pool(builder.idle_timeout(Duration::MAX));
     assert!(call(&core, || ()).is_ok());
-    let (slot, claim) = loop {
+    let (_, claim) = loop {
         if let Some(claimed) = core.claim_idle() {
             break claimed;
         }
         thread::yield_now();
     };
     let held = core.stats();
-    notify(&core, slot, claim);
+    notify(&core, claim);
     assert_eq!((held.workers, held.running, held.idle), (1, 0, 1));
     end(&core);
 }
@@ -317,7 +315,7 @@ fn a_claimed_worker_that_leaves_the_count_has_the_queue_looked_at() {
         let (tell, told) = mpsc::channel();
         assert!(serves(core, move || tell.send(()).expect("a test")));
         let ran = told.recv_timeout(Duration::from_secs(10));
-        notify(core, slot, claim.expect("claimed"));
+        notify(core, claim.expect("claimed"));
         assert_eq!(ran, Ok(()), "the other worker is idle");
     }
     end(core);
@@ -373,7 +371,7 @@ fn what_lasts_is_found() {
     let claimed = core.claim_idle();
     let (slot, claim) = claimed.expect("idle");
     until(|| found() == format!("[SlotHeld(slot {slot})]"));
-    notify(core, slot, claim);
+    notify(core, claim);
     settles();
     end(core);
 }

@@ -2,7 +2,7 @@
 
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
-use crate::parts::slot::{Claim, Order, State};
+use crate::parts::slot::{Claim, Order, State, Word};
 use crate::parts::{ring, slot};
 use crate::sync::thread;
 
@@ -28,7 +28,7 @@ pub enum Told {
 
 /// An idle worker that the caller holds.
 #[derive(Debug)]
-pub struct Held(Claim);
+pub struct Held<'a>(Claim<'a, usize, ()>);
 
 impl Slot {
     /// Returns a slot whose worker is the calling thread. The worker is looking at the queue.
@@ -44,8 +44,9 @@ impl Slot {
         let slot = slot::Slot::new(());
         // SAFETY: the slot is new, so no other thread uses it.
         unsafe {
-            slot.begin_start();
-            slot.set_thread(thread::current());
+            let claim = slot.begin_start();
+            claim.set_thread(thread::current());
+            claim.leave();
         }
         Self {
             slot,
@@ -73,33 +74,35 @@ impl Slot {
 
     /// Gives a new worker its first task, as the spawner does. Returns the task's generation.
     pub fn hand_first(&self, task: usize, revocable: bool) -> u64 {
-        // SAFETY: as above.
-        unsafe {
-            self.slot
-                .hand_over(Claim::AWAKE, task, Permit::of_taken_task(), revocable)
-        }
+        self.held()
+            .hand_over(task, Permit::of_taken_task(), revocable)
     }
 
     /// Sends a new worker to the queue. The spawner calls it, or the caller that has taken the
     /// first task back.
     pub fn search_first(&self) {
-        // SAFETY: as above.
-        unsafe { self.slot.send_uncounted(Claim::AWAKE) };
+        self.held().send_uncounted();
+    }
+
+    /// Returns the claim of the spawner, or of the caller that has taken its task back.
+    fn held(&self) -> Claim<'_, usize, ()> {
+        // SAFETY: as in `publish_idle`. That thread has left its claim with the slot.
+        unsafe { Claim::of_held(&self.slot) }
     }
 
     /// Claims the worker as a last worker. Leaves the worker's entry in the ready ring.
-    pub fn claim_last_used(&self) -> Option<Held> {
+    pub fn claim_last_used(&self) -> Option<Held<'_>> {
         self.slot.claim_last_used(0, true).map(Held)
     }
 
     /// Pops an entry of the ready ring, and claims the worker if it is idle.
-    pub fn claim_ready(&self) -> Option<Held> {
+    pub fn claim_ready(&self) -> Option<Held<'_>> {
         self.ready.pop()?;
         self.slot.claim_listed().map(Held)
     }
 
     /// Claims the worker if it is on the bench.
-    pub fn claim_benched(&self) -> Option<Held> {
+    pub fn claim_benched(&self) -> Option<Held<'_>> {
         self.slot.claim_benched().map(Held)
     }
 
@@ -118,24 +121,22 @@ impl Slot {
 
     /// Hands a task over. If `revocable`, the caller can take it back until the worker has started
     /// it. Returns the task's generation.
-    pub fn hand_over(&self, held: Held, task: usize, revocable: bool) -> u64 {
-        // SAFETY: `held` proves that the caller has claimed the worker.
-        unsafe {
-            self.slot
-                .hand_over(held.0, task, Permit::of_taken_task(), revocable)
-        }
+    pub fn hand_over(&self, held: Held<'_>, task: usize, revocable: bool) -> u64 {
+        assert!(held.0.is_of(&self.slot));
+        held.0.hand_over(task, Permit::of_taken_task(), revocable)
     }
 
     /// Tells the worker to look at the queue.
-    pub fn notify(&self, held: Held) {
-        // SAFETY: `held` proves that the caller has claimed the worker.
-        unsafe { self.slot.notify(held.0, Notice::of_slot()) };
+    pub fn notify(&self, held: Held<'_>) {
+        assert!(held.0.is_of(&self.slot));
+        held.0.notify(Notice::of_slot());
     }
 
     /// Takes an offered task back. If that succeeds, the caller holds the slot.
     pub fn revoke(&self, generation: u64) -> Option<usize> {
-        let (task, permit) = self.slot.revoke(generation)?;
+        let (task, permit, claim) = self.slot.revoke(generation)?;
         permit.leave_with_task();
+        claim.leave();
         Some(task)
     }
 
@@ -154,7 +155,7 @@ impl Slot {
     /// Returns `true` if the worker was told.
     pub fn retire(&self, only_benched: bool) -> bool {
         let retired = self.slot.retire(only_benched);
-        let parked = retired.is_some_and(|claim| claim.parked);
+        let parked = retired.is_some_and(Word::is_parked);
         if parked {
             let handle = self.slot.thread_of_model();
             handle.unpark();
@@ -190,7 +191,7 @@ impl Slot {
     /// the slot.
     pub fn start_again(&self) {
         // SAFETY: as in `publish_idle`.
-        unsafe { self.slot.begin_start() };
+        unsafe { self.slot.begin_start() }.leave();
     }
 
     /// Takes the worker's task out of its mailbox. Returns `None` if its caller has taken it back. The worker is to

@@ -30,7 +30,7 @@ impl Counts {
     }
 
     /// Returns `true` if a worker looks at the queue, or has been told to.
-    pub fn is_any_searching(&self) -> bool {
-        self.0.load().is_any_searching()
+    pub fn is_any_counted(&self) -> bool {
+        self.0.load().is_any_counted()
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! | count | what it counts | raised | lowered |
 //! |---|---|---|---|
-//! | awake | workers without a task that watch the queue, or are about to pop | before the worker leaves `Busy`, `Calling` or `Paying`; right after it has left `Idle` by itself; or as it reads an order to look | before its last look at the queue; before it pays a debt that may need a lock, or calls user code; and before it asks its host whether it has to end |
+//! | awake | workers without a task that watch the queue, or are about to pop | before the worker leaves `Busy`, `Calling` or `Paying`; right after it has left `Idle` by itself; or as it reads an order to look | once it has a task; before its last look at the queue; before it pays a debt that may need a lock, or calls user code; and before it asks its host whether it has to end |
 //! | notified | workers told to look at the queue that have not begun to (`Notified`); threads that seek a worker to tell | before the worker leaves `Idle` or `Held` | when the worker counts as awake; when a worker with a start hook is registered; or when the thread has found none, before it looks again |
 //!
 //! Each unit of a count belongs to someone, who lowers it: a [`Notice`] to the thread that seeks, then to the slot
@@ -138,7 +138,7 @@ impl Seen {
     /// Returns `true` if `awake` or `notified` is not zero. Then a worker is looking at the queue
     /// or is about to, or a thread is searching for a worker to send to the queue.
     #[inline]
-    pub(crate) fn is_any_searching(self) -> bool {
+    pub(crate) fn is_any_counted(self) -> bool {
         self.0 != 0
     }
 }
@@ -204,7 +204,7 @@ impl Awake {
 impl InFlight {
     /// Asserts that every count is zero. Models call it after every thread has ended.
     pub(crate) fn assert_at_rest(&self) {
-        assert!(!self.load().is_any_searching(), "in flight");
+        assert!(!self.load().is_any_counted(), "in flight");
     }
 }
 
@@ -216,16 +216,13 @@ mod tests {
     #[test]
     fn counts_do_not_mix() {
         let counts = InFlight::default();
-        assert!(!counts.load().is_any_searching());
+        assert!(!counts.load().is_any_counted());
         for (count, awake) in [(AWAKE, true), (NOTIFIED, false)] {
             for _ in 0..cut(70_000) {
                 counts.add(count);
             }
             let seen = counts.load();
-            assert_eq!(
-                (seen.is_any_awake(), seen.is_any_searching()),
-                (awake, true)
-            );
+            assert_eq!((seen.is_any_awake(), seen.is_any_counted()), (awake, true));
             for _ in 0..cut(70_000) {
                 counts.sub(count);
             }

@@ -18,8 +18,8 @@
 //! workers sleep until the next sweep is due (`sweep_at`), and the first worker that wakes up makes
 //! the sweep. So no thread is started for the cleaner, and none stays alive only for it.
 
+use crate::core::Claim;
 use crate::engine::shared::{Core, Registry};
-use crate::parts::slot::Claim;
 use crate::sync::{now, thread, try_lock, Instant, Ordering};
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ impl Core {
 
     /// Claims the worker that was put on the bench last. Submissions call this when the ready ring
     /// is empty.
-    pub(crate) fn claim_benched(&self) -> Option<(usize, Claim)> {
+    pub(crate) fn claim_benched(&self) -> Option<(usize, Claim<'_>)> {
         if !self.is_any_benched() {
             return None;
         }

@@ -11,12 +11,11 @@
 
 use crate::core::host::NotStarted;
 use crate::core::submission::Location;
-use crate::core::worker;
+use crate::core::{worker, Claim};
 use crate::engine::shared::{Core, Registry};
 use crate::parts::backoff::Backoff;
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::{Notice, Seen};
-use crate::parts::slot::Claim;
 use crate::sync::{Arc, Guard, Ordering, Patience};
 use crate::work::job::Task;
 use crate::work::owed::Owed;
@@ -73,7 +72,8 @@ impl Core {
     pub(crate) fn spawn_searcher(self: &Arc<Self>, owed: &mut Owed) -> Result<(), NotStarted> {
         let notice = self.in_flight.notify();
         let slot = self.free.pop().ok_or(NotStarted::NotNeeded);
-        let (slot, thread) = match slot.and_then(|slot| self.start_thread(slot, false, owed)) {
+        let start = |slot| Ok((slot, self.start_thread(slot, false, owed)?));
+        let (slot, (claim, thread)) = match slot.and_then(start) {
             Ok(started) => started,
             Err(why) => {
                 self.in_flight.forgo(notice);
@@ -81,14 +81,14 @@ impl Core {
             }
         };
         if self.env.hooks.start.is_none() {
-            self.register(slot, thread, First::Search(Some(notice)));
+            self.register(slot, claim, thread, First::Search(Some(notice)));
             return Ok(());
         }
-        self.register(slot, thread, First::Search(None));
+        self.register(slot, claim, thread, First::Search(None));
         self.in_flight.forgo(notice);
         // Other threads may have relied on this start (A4), and the hook may take long. This starts no
         // further thread for the same tasks.
-        self.notify_idle(Seen::is_any_searching, Patience::Waits);
+        self.notify_idle(Seen::is_any_counted, Patience::Waits);
         Ok(())
     }
 
@@ -103,8 +103,8 @@ impl Core {
         owed: &mut Owed,
     ) -> Result<Location, (Permit, NotStarted)> {
         match self.start_thread(slot, true, owed) {
-            Ok((slot, thread)) => {
-                let location = self.register(slot, thread, First::Run(task, permit));
+            Ok((claim, thread)) => {
+                let location = self.register(slot, claim, thread, First::Run(task, permit));
                 Ok(location.expect("the location of the task"))
             }
             Err(why) => Err((permit, why)),
@@ -117,16 +117,16 @@ impl Core {
         slot: usize,
         has_task: bool,
         owed: &mut Owed,
-    ) -> Result<(usize, Thread), NotStarted> {
-        self.begin_start(slot, has_task)?;
+    ) -> Result<(Claim<'_>, Thread), NotStarted> {
+        let claim = self.begin_start(slot, has_task)?;
         let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
         let main = move || worker::main(&core, slot);
         let ended = Arc::clone(&self.host.ended);
         match start(name, self.host.stack_size, ended, main) {
-            Ok(thread) => Ok((slot, thread)),
+            Ok(thread) => Ok((claim, thread)),
             Err(error) => {
-                self.start_failed(slot);
+                self.start_failed(slot, claim);
                 if cfg!(feature = "tracing") {
                     owed.calls().tell_refused(copy_of(&error));
                 }
@@ -137,7 +137,7 @@ impl Core {
 
     /// Begins a start. Gives the slot back and returns an error if the limit is reached; or if the
     /// worker is to look at the queue, the pool is closed and nothing is queued.
-    fn begin_start(self: &Arc<Self>, slot: usize, has_task: bool) -> Result<(), NotStarted> {
+    fn begin_start(&self, slot: usize, has_task: bool) -> Result<Claim<'_>, NotStarted> {
         let mut registry = self.registry();
         let is_of_use = has_task || !self.env.is_closed() || !self.queue.is_empty();
         if !is_of_use || self.slots_to_withhold(&registry) > 0 {
@@ -152,32 +152,37 @@ impl Core {
             used.swap(slot as u64 + 1, Ordering::SeqCst);
         }
         // SAFETY: the caller popped the slot's free entry, and uses it once.
-        unsafe { self.slots[slot].begin_start() };
-        Ok(())
+        Ok(unsafe { self.slots[slot].begin_start() })
     }
 
     /// Gives back the slot of a start for which the OS refused a thread.
-    fn start_failed(self: &Arc<Self>, slot: usize) {
+    fn start_failed(&self, slot: usize, claim: Claim<'_>) {
         let mut registry = self.registry();
         registry.starting -= 1;
         let counts = &self.host.counts;
         // Relaxed: figures.
         counts.spawn_failures.fetch_add(1, Ordering::Relaxed);
         (counts.refused_at).store(self.queue.pushed() + 1, Ordering::Relaxed);
-        // SAFETY: this thread called `begin_start` for the slot, and the OS created no thread.
-        unsafe { self.slots[slot].start_failed() };
+        // SAFETY: the claim is that of `begin_start`, and the OS created no thread.
+        unsafe { claim.start_failed() };
         self.put_back(&mut registry, slot);
         self.host.changed.notify_all();
     }
 
     /// Registers a new thread, counts it, and gives it its first order.
-    fn register(&self, slot: usize, thread: Thread, first: First<'_>) -> Option<Location> {
+    fn register(
+        &self,
+        slot: usize,
+        claim: Claim<'_>,
+        thread: Thread,
+        first: First<'_>,
+    ) -> Option<Location> {
         let it = &self.slots[slot];
         let mut registry = self.registry();
         registry.starting -= 1;
-        // SAFETY: this thread holds the slot. The new thread waits for its first order, and does
+        // SAFETY: the claim is that of `begin_start`. The new thread waits for its first order, and does
         // not touch the stored handle before that.
-        unsafe { it.set_thread(thread.handle.thread().clone()) };
+        unsafe { claim.set_thread(thread.handle.thread().clone()) };
         if registry.workers.len() <= slot {
             registry.workers.resize_with(slot + 1, || None);
         }
@@ -197,15 +202,10 @@ impl Core {
         self.begin_sweeps(&registry);
         // A shutdown may wait until `starting` is zero.
         self.host.changed.notify_all();
-        // SAFETY: this thread has held the slot since `begin_start`. A new worker is not parked.
-        unsafe {
-            match first {
-                First::Run(task, permit) => {
-                    return Some(self.hand_over(slot, Claim::AWAKE, task, permit));
-                }
-                First::Search(Some(notice)) => it.notify(Claim::AWAKE, notice),
-                First::Search(None) => it.send_uncounted(Claim::AWAKE),
-            }
+        match first {
+            First::Run(task, permit) => return Some(self.hand_over(slot, claim, task, permit)),
+            First::Search(Some(notice)) => claim.notify(notice),
+            First::Search(None) => claim.send_uncounted(),
         }
         None
     }
@@ -219,10 +219,10 @@ impl Core {
         let Some(Some(worker)) = registry.workers.get(slot) else {
             return;
         };
-        let Some(claim) = self.slots[slot].retire(benched) else {
+        let Some(before) = self.slots[slot].retire(benched) else {
             return;
         };
-        if claim.parked {
+        if before.is_parked() {
             worker.handle.thread().unpark();
         }
         registry.retiring += 1;

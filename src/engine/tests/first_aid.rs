@@ -123,9 +123,10 @@ fn a_nudge_starts_a_thread_beside_a_worker_that_looks_and_is_held_up() {
 #[test]
 fn a_nudge_wakes_a_worker_that_has_an_order() {
     let core = sleeping(1);
-    let (slot, _) = core.claim_idle().expect("the worker is idle");
-    // SAFETY: this thread holds the slot. The claim says that the worker is awake, so it is not woken.
-    unsafe { core.slots[slot].send_uncounted(Claim::AWAKE) };
+    let (slot, claim) = core.claim_idle().expect("the worker is idle");
+    claim.leave();
+    // SAFETY: the claim was left. This one says that the worker is awake, so it is not woken.
+    unsafe { Claim::of_held(&core.slots[slot]) }.send_uncounted();
     helps(&core);
     end(&core);
 }

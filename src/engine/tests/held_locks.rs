@@ -208,7 +208,7 @@ fn a_claimed_worker_looks_again_once_a_lock_is_free() {
         thread::sleep(Duration::from_millis(5));
         drop(stopped);
         let ran = !is_relied_on || told.recv_timeout(Duration::from_secs(10)).is_ok();
-        notify(core, 0, claim.expect("claimed"));
+        notify(core, claim.expect("claimed"));
         assert!(ran, "a slot is free");
         end(core);
         if is_relied_on {

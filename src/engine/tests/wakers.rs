@@ -59,7 +59,7 @@ fn a_task_left_to_a_worker_waits_for_no_claimer_of_that_worker() {
             ran = told.recv_timeout(LIMIT);
         }
         if let Some(claim) = claim {
-            notify(core, 0, claim);
+            notify(core, claim);
         }
         assert_eq!(ran, Ok(()), "another thread may be started");
         end(core);
@@ -79,6 +79,45 @@ fn a_thread_leaves_one_task_to_a_worker_that_calls_a_waker() {
     assert_eq!(ran, [Ok(0), Ok(1)]);
     drop(end_wake);
     end(pool.core());
+}
+
+/// Laws 3 and 21: a thread is blocked for a task that it has left to a worker. As it has others look, a lock that this needs is
+/// held. It does so again.
+#[test]
+fn a_blocked_thread_has_others_look_until_no_lock_is_held() {
+    let (pool, end_wake) = calls_a_waker(two_workers());
+    let core = Arc::clone(pool.core());
+    let stopped = thread::spawn(move || {
+        let stopped = lock(&core.host.registry);
+        until(|| core.queue.len() == 1);
+        // So that the blocked thread has tried.
+        thread::sleep(Duration::from_millis(50));
+        drop(stopped);
+    });
+    until(|| crate::sync::try_lock(&pool.core().host.registry).is_none());
+    assert_eq!(call(pool.core(), || 7).ok(), Some(7));
+    stopped.join().expect("it held the lock");
+    drop(end_wake);
+    end(pool.core());
+}
+
+/// Law 5: a worker has ended a task, and finds another one in the queue. It has another worker look before it calls a waker.
+#[test]
+fn a_worker_has_others_look_before_it_calls_a_waker() {
+    let pool = two_workers().build().expect("a pool");
+    let core = pool.core();
+    let (open, gate) = mpsc::channel::<()>();
+    let mut handle = pin!(pool.awaitable().serve(move || gate.recv()).expect("space"));
+    let (end_wake, wake_ends) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Blocks(Mutex::new(wake_ends))));
+    let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    let (tell, told) = mpsc::channel();
+    push_only(core, move || tell.send(()).expect("a test"));
+    open.send(()).expect("it waits");
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
+    drop(end_wake);
+    end(core);
 }
 
 /// Law 5: a task does not wait for a waker beside an idle worker.
@@ -113,7 +152,7 @@ fn a_worker_that_searches_leaves_the_count_before_it_pays() {
     assert!(polled.is_pending());
     take_out_many(core, positions);
     let (slot, claim) = core.claim_idle().expect("it is idle");
-    notify(core, slot, claim);
+    notify(core, claim);
     until(|| core.slots[slot].record.pays() == Kinds::WAKERS);
     let reading = core.reading();
     assert_eq!((reading.awake, reading.notified), (0, 0));

@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering};
 const RUNNING: u64 = 1;
 /// The worker is reading the deadline in the caller's node, or a thread that leaves the task is
 /// storing its deadline. A thread that waits for the end of this state waits for a few
-/// instructions.
+/// instructions; or, if the caller has just submitted the task, until it has stored its deadline.
 const PINNED: u64 = 2;
 /// The caller has left, or the handle has cancelled the task.
 const ABANDONED: u64 = 3;

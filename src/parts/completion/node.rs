@@ -182,13 +182,13 @@ impl WaitNode {
         debug_assert_eq!(self.offered_again(), None);
         // Relaxed: the store below publishes it.
         self.worker_slot.store(slot as u32 + 1, Ordering::Relaxed);
-        // ORDERING: C3: releases the slot.
+        // ORDERING: C6: releases the slot.
         (self.offered_again).store(generation << 1 | 1, Ordering::Release);
     }
 
     /// Returns the slot in whose mailbox a worker has offered the task again, and its generation there.
     pub(crate) fn offered_again(&self) -> Option<(usize, u64)> {
-        // ORDERING: C3: acquires that the task has left its place, and the slot.
+        // ORDERING: C6: acquires that the task has left its place, and the slot.
         let generation = self.offered_again.load(Ordering::Acquire);
         (generation != 0).then(|| Some((self.worker_slot()?, generation >> 1)))?
     }
@@ -216,13 +216,13 @@ impl WaitNode {
 
     /// Waits until the outcome is there, and returns the step after which it came. After `Yielded`,
     /// the worker probably runs on the same core as this thread. Returns `None` if the deadline
-    /// passed first. Calls `is_long` once this thread has slept for [`LONG`].
+    /// passed first. Calls `is_long` each time that this thread has slept for [`LONG`], until that returns `true`.
     #[must_use]
     pub(crate) fn wait(
         &self,
         deadline: &Deadline,
         parallel: bool,
-        is_long: impl FnOnce(),
+        is_long: impl FnMut() -> bool,
     ) -> Option<Step> {
         let mut spin = BoundedSpin::new(parallel, YIELD_EARLY.get());
         if PARK_NEXT.take() {
@@ -245,7 +245,7 @@ impl WaitNode {
 
     /// Parks until the outcome is there. Returns `false` if the deadline passes first.
     #[cold]
-    fn park(&self, deadline: &Deadline, is_long: impl FnOnce()) -> bool {
+    fn park(&self, deadline: &Deadline, mut is_long: impl FnMut() -> bool) -> bool {
         // Relaxed: only this thread sets `PARKED`, and the loop below looks for `DONE`.
         if self.done.load(Ordering::Relaxed) == WAITING {
             // SAFETY: this thread is the caller or the handle, and the state is `WAITING`.
@@ -255,14 +255,17 @@ impl WaitNode {
         }
         // Models have no clock.
         if !IN_MODELS {
-            let start = now();
-            while !self.is_done() && start.elapsed() < LONG {
+            let mut start = now();
+            while !self.is_done() {
                 if !deadline.park_for(LONG) {
                     return false;
                 }
-            }
-            if !self.is_done() {
-                is_long();
+                if start.elapsed() >= LONG && !self.is_done() {
+                    if is_long() {
+                        break;
+                    }
+                    start = now();
+                }
             }
         }
         while !self.is_done() {

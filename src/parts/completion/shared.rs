@@ -154,7 +154,7 @@ impl<O> HandleSide<O> {
         &mut self,
         deadline: &Deadline,
         parallel: bool,
-        is_long: impl FnOnce(),
+        is_long: impl FnMut() -> bool,
     ) -> bool {
         drop(self.retract());
         // The worker may be taking the waker of an earlier poll (`TAKING`). It then wakes that

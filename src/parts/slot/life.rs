@@ -2,7 +2,6 @@
 
 use super::word::LISTED;
 use super::{Claim, Slot, State, Word};
-use crate::sync::thread;
 
 impl<T, R> Slot<T, R> {
     // ---- retirement -------------------------------------------------------------
@@ -17,9 +16,9 @@ impl<T, R> Slot<T, R> {
     }
 
     /// Tells an idle worker to end. If `benched`, does so only if the worker is still on the bench.
-    /// Returns a claim, which says whether the caller must unpark the worker.
+    /// Returns the word before that. If the worker was parked, the caller must unpark it.
     #[must_use]
-    pub(crate) fn retire(&self, benched: bool) -> Option<Claim> {
+    pub(crate) fn retire(&self, benched: bool) -> Option<Word> {
         let may = |word: Word| word.is_idle() && (word.is_benched() || !benched);
         self.leave_idle(State::Retiring, may)
     }
@@ -30,25 +29,8 @@ impl<T, R> Slot<T, R> {
     ///
     /// # Safety
     /// The caller has popped the slot's entry of the free ring.
-    pub(crate) unsafe fn begin_start(&self) {
-        self.shift(State::Free, State::Held, 0);
-    }
-
-    /// Gives the slot back because the OS refused a thread.
-    ///
-    /// # Safety
-    /// The caller has begun the start, and no thread was created.
-    pub(crate) unsafe fn start_failed(&self) {
-        self.shift(State::Held, State::Free, 0);
-    }
-
-    /// Stores the new thread, which waits for its first order.
-    ///
-    /// # Safety
-    /// The caller has begun the start (`Held` from `Free`). The new thread does not touch
-    /// `self.thread` before the caller has published the thread's first order.
-    pub(crate) unsafe fn set_thread(&self, thread: thread::Thread) {
-        // SAFETY: by this function's contract, no other thread touches the handle now.
-        self.thread.with_mut(|t| unsafe { *t = Some(thread) });
+    pub(crate) unsafe fn begin_start(&self) -> Claim<'_, T, R> {
+        let held = self.shift(State::Free, State::Held, 0);
+        Claim::of(self, held)
     }
 }

@@ -13,10 +13,11 @@
 //!
 //! **The mailbox** belongs to the thread that holds a `Held` slot. While the slot is `Offered`, nobody touches it:
 //! the worker and the waiter compete for the next step. From `Busy` on, it belongs to the worker. Every step
-//! into `Offered` or `Busy` releases what was written there, and every step out of these states acquires it. If
+//! into `Offered` or `Busy` releases what was written there, and the step or the reading by which the next owner takes it acquires it. If
 //! a thread took a step without owning the slot, the mailbox would have two owners. So such steps are
 //! `unsafe`, and their contracts name the threads that may take them.
 
+mod claim;
 mod life;
 mod word;
 
@@ -24,28 +25,10 @@ use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
 use crate::parts::ring::Ring;
 use crate::sync::{thread, AtomicU64, Ordering, UnsafeCell};
+pub(crate) use claim::Claim;
 use std::mem::MaybeUninit;
 use word::{changed, GENERATION, LISTED, PARKED};
 pub(crate) use word::{State, Word};
-
-/// The right to give a worker its next order. The thread that has this right holds the worker's
-/// slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub(crate) struct Claim {
-    /// `true` if the worker is parked, and must be unparked once it has its order.
-    pub(crate) parked: bool,
-}
-
-impl Claim {
-    /// The claim on an awake worker: a new worker, or a worker whose task was taken back.
-    pub(crate) const AWAKE: Self = Self { parked: false };
-
-    const fn of(before: Word) -> Self {
-        let parked = before.is_parked();
-        Self { parked }
-    }
-}
 
 /// An order to a worker without a task.
 #[derive(Debug)]
@@ -169,115 +152,47 @@ impl<T, R> Slot<T, R> {
     /// for reading.
     #[inline]
     #[must_use]
-    pub(crate) fn claim_last_used(&self, last: u64, even_parked: bool) -> Option<Claim> {
+    pub(crate) fn claim_last_used(&self, last: u64, even_parked: bool) -> Option<Claim<'_, T, R>> {
         let word = if last == 0 {
             self.load()
         } else {
             let likely = Word::idle_after(last);
             match self.swap_if(likely, likely.to(State::Held)) {
-                Ok(()) => return Some(Claim::of(likely)),
+                Ok(()) => return Some(Claim::of(self, likely)),
                 Err(now) => now,
             }
         };
         let claimed =
             word.is_ready(even_parked) && self.swap_if(word, word.to(State::Held)).is_ok();
-        claimed.then(|| Claim::of(word))
+        claimed.then(|| Claim::of(self, word))
     }
 
     /// Claims the worker of a popped entry of the ready ring if it is idle. Clears `LISTED` in any
     /// case.
     #[inline]
     #[must_use]
-    pub(crate) fn claim_listed(&self) -> Option<Claim> {
+    pub(crate) fn claim_listed(&self) -> Option<Claim<'_, T, R>> {
         let word = self.update(|word| {
             debug_assert!(word.is_listed());
             let idle = word.is_idle();
             let to = if idle { word.to(State::Held) } else { word };
             Some(to.without(LISTED))
         })?;
-        word.is_idle().then(|| Claim::of(word))
+        word.is_idle().then(|| Claim::of(self, word))
     }
 
     /// Claims the worker if it is idle, in the ready ring or on the bench. Leaves its entry there.
     #[must_use]
-    pub(crate) fn claim_idle(&self) -> Option<Claim> {
-        self.leave_idle(State::Held, Word::is_idle)
+    pub(crate) fn claim_idle(&self) -> Option<Claim<'_, T, R>> {
+        let before = self.leave_idle(State::Held, Word::is_idle)?;
+        Some(Claim::of(self, before))
     }
 
     /// Claims the worker if it is idle and on the bench.
     #[must_use]
-    pub(crate) fn claim_benched(&self) -> Option<Claim> {
-        self.leave_idle(State::Held, Word::is_benched)
-    }
-
-    /// Hands the task to the worker, and wakes the worker if it sleeps. Returns the task's
-    /// generation. The caller of a `revocable` task may take it back until the worker starts it.
-    ///
-    /// # Safety
-    /// The caller holds the slot by this claim (`Held`).
-    #[inline]
-    pub(crate) unsafe fn hand_over(
-        &self,
-        claim: Claim,
-        task: T,
-        permit: Permit,
-        revocable: bool,
-    ) -> u64 {
-        permit.leave_with_task();
-        // SAFETY: the caller holds the slot, so the mailbox is empty and only the caller may write
-        // it.
-        (self.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
-        let to = match revocable {
-            true => State::Offered,
-            false => State::Busy,
-        };
-        // SAFETY: by this function's contract, the caller holds the slot.
-        unsafe { self.order(claim, to, GENERATION) }.generation()
-    }
-
-    /// Tells the worker to look at the queue, and wakes the worker if it sleeps. Others may rely on that: the
-    /// notice counts until the worker has taken it.
-    ///
-    /// # Safety
-    /// The caller holds the slot by this claim (`Held`).
-    pub(crate) unsafe fn notify(&self, claim: Claim, notice: Notice) {
-        notice.leave_in_slot();
-        // SAFETY: by this function's contract, the caller holds the slot.
-        unsafe { self.order(claim, State::Notified, 0) };
-    }
-
-    /// Sends the worker to look at the queue, once it has paid what it may owe. Wakes the worker if it sleeps. No thread
-    /// may rely on that.
-    ///
-    /// # Safety
-    /// The caller holds the slot by this claim (`Held`).
-    pub(crate) unsafe fn send_uncounted(&self, claim: Claim) {
-        // SAFETY: by this function's contract, the caller holds the slot.
-        unsafe { self.order(claim, State::Paying, 0) };
-    }
-
-    /// Gives the worker its order by a step to the state `to`, and wakes the worker if it sleeps.
-    /// Adds `more` to the word. Returns the word after the step.
-    ///
-    /// # Safety
-    /// The caller holds the slot by this claim (`Held`).
-    #[inline]
-    #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
-    unsafe fn order(&self, claim: Claim, to: State, more: u64) -> Word {
-        // The thread handle is cloned before the step. After the step the worker may end, and
-        // another thread may take the slot.
-        let sleeper = if claim.parked {
-            // SAFETY: only a spawner that holds the slot writes the handle. The spawner then takes
-            // a step, and the claim has acquired that step.
-            self.thread.with(|t| unsafe { (*t).clone() })
-        } else {
-            None
-        };
-        let after = self.shift(State::Held, to, more);
-        if let Some(sleeper) = sleeper {
-            sleeper.unpark();
-        }
-        after
+    pub(crate) fn claim_benched(&self) -> Option<Claim<'_, T, R>> {
+        let before = self.leave_idle(State::Held, Word::is_benched)?;
+        Some(Claim::of(self, before))
     }
 
     /// Moves the task out of the mailbox.
@@ -291,16 +206,17 @@ impl<T, R> Slot<T, R> {
         (self.hot.mailbox).with_mut(|m| unsafe { (*m).assume_init_read() })
     }
 
-    /// Takes an offered task back if the worker has not started it. The caller then holds the slot,
-    /// and sends the worker to look at the queue.
+    /// Takes an offered task back if the worker has not started it. The worker is awake, or the thread that handed the
+    /// task over is about to unpark it.
     #[must_use]
-    pub(crate) fn revoke(&self, generation: u64) -> Option<(T, Permit)> {
-        self.update(|word| {
+    pub(crate) fn revoke(&self, generation: u64) -> Option<(T, Permit, Claim<'_, T, R>)> {
+        let before = self.update(|word| {
             let is_it = word.state() == State::Offered && word.generation() == generation;
             is_it.then(|| word.to(State::Held))
         })?;
         // SAFETY: this thread won `Offered -> Held`.
-        Some((unsafe { self.empty() }, Permit::of_taken_task()))
+        let task = unsafe { self.empty() };
+        Some((task, Permit::of_taken_task(), Claim::of(self, before)))
     }
 
     // ---- going idle -----------------------------------------------------------
@@ -344,9 +260,8 @@ impl<T, R> Slot<T, R> {
         self.shift(State::Busy, State::Offered, GENERATION);
     }
 
-    fn leave_idle(&self, to: State, may: impl Fn(Word) -> bool) -> Option<Claim> {
+    fn leave_idle(&self, to: State, may: impl Fn(Word) -> bool) -> Option<Word> {
         self.update(|word| may(word).then(|| word.to(to)))
-            .map(Claim::of)
     }
 
     // ---- worker: waiting for an order -----------------------------------------

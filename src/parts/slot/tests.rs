@@ -25,26 +25,34 @@ fn starting_at(generation: u64) -> Channel {
 
 fn started(generation: u64) -> Channel {
     let slot = starting_at(generation);
-    own!(slot.begin_start());
+    own!(slot.begin_start()).leave();
     slot
 }
 
 fn idle(ready: &Ring) -> Channel {
     let slot = started(0);
-    own!(slot.send_uncounted(Claim::AWAKE));
+    held(&slot).send_uncounted();
     own!(slot.step(Paying, Searching));
     own!(slot.publish_idle(ready, 0));
     slot
 }
 
-fn hand_over(slot: &Channel, claim: Claim, task: &'static str, revocable: bool) -> u64 {
-    // SAFETY: the slot was claimed with this claim.
-    unsafe { slot.hand_over(claim, task, Permit::of_taken_task(), revocable) }
+type TheClaim<'a> = Claim<'a, &'static str, ()>;
+
+/// Returns the claim that was left with the slot.
+fn held(slot: &Channel) -> TheClaim<'_> {
+    own!(Claim::of_held(slot))
 }
 
+fn hand_over(claim: TheClaim<'_>, task: &'static str, revocable: bool) -> u64 {
+    claim.hand_over(task, Permit::of_taken_task(), revocable)
+}
+
+/// Takes the task back, and leaves the claim with the slot.
 fn revoke(slot: &Channel, generation: u64) -> Option<&'static str> {
-    let (task, permit) = slot.revoke(generation)?;
+    let (task, permit, claim) = slot.revoke(generation)?;
     permit.leave_with_task();
+    claim.leave();
     Some(task)
 }
 
@@ -85,9 +93,9 @@ fn an_idle_slot_is_listed_once_and_claimed_once() {
     let slot = idle(&ready);
     assert_eq!(ready.pop(), Some(0));
     let claim = slot.claim_listed().expect("idle");
-    assert!(!claim.parked);
+    assert!(!claim.is_parked());
     assert!(slot.claim_last_used(0, true).is_none());
-    assert_eq!(hand_over(&slot, claim, "a", false), 1);
+    assert_eq!(hand_over(claim, "a", false), 1);
     assert_eq!(run(&slot), ("a", 1));
     own!(slot.publish_idle(&ready, 0));
     assert!(slot.load().is_idle());
@@ -101,10 +109,10 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
     for last in 0..2 {
         let claim = slot.claim_last_used(last, true).expect("idle");
         assert!(slot.claim_last_used(last + 1, true).is_none());
-        let generation = hand_over(&slot, claim, "a", true);
+        let generation = hand_over(claim, "a", true);
         assert_eq!(generation, last + 1);
         assert_eq!(revoke(&slot, generation), Some("a"));
-        own!(slot.send_uncounted(Claim::AWAKE));
+        held(&slot).send_uncounted();
         own!(slot.step(Paying, Searching));
         own!(slot.publish_idle(&ready, 0));
         assert!(slot.claim_self());
@@ -113,8 +121,8 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
         assert!(slot.retire(false).is_some());
         assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.step(State::Retiring, State::Free));
-        own!(slot.begin_start());
-        own!(slot.send_uncounted(Claim::AWAKE));
+        own!(slot.begin_start()).leave();
+        held(&slot).send_uncounted();
         own!(slot.step(Paying, Searching));
         own!(slot.publish_idle(&ready, 0));
     }
@@ -135,8 +143,7 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     let claim = slot.claim_last_used(0, true).expect("idle");
     assert_eq!(ready.pop(), Some(0));
     assert!(!slot.bench() && !slot.load().is_benched());
-    // SAFETY: the slot was claimed with this claim.
-    unsafe { slot.send_uncounted(claim) };
+    claim.send_uncounted();
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     assert_eq!(slot.load().generation(), 0, "that is no task");
     own!(slot.step(Paying, Searching));
@@ -144,7 +151,7 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench());
     let claim = slot.claim_benched().expect("idle");
-    assert_eq!(hand_over(&slot, claim, "a", false), 1);
+    assert_eq!(hand_over(claim, "a", false), 1);
     assert_eq!(run(&slot), ("a", 1));
     // The worker is idle again, so it is listed and no longer on the bench.
     own!(slot.publish_idle(&ready, 0));
@@ -157,18 +164,18 @@ fn an_offered_task_is_run_or_taken_back() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
     let claim = slot.claim_last_used(0, true).unwrap();
-    let generation = hand_over(&slot, claim, "a", true);
+    let generation = hand_over(claim, "a", true);
     assert!(revoke(&slot, generation + 1).is_none(), "another task");
     assert_eq!(revoke(&slot, generation), Some("a"));
     assert!(own!(slot.poll_order()).is_none());
     // The caller sends the worker to the queue.
-    own!(slot.send_uncounted(Claim::AWAKE));
+    held(&slot).send_uncounted();
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     own!(slot.step(Paying, Searching));
     own!(slot.publish_idle(&ready, 0));
 
     let claim = slot.claim_last_used(0, true).unwrap();
-    let generation = hand_over(&slot, claim, "b", true);
+    let generation = hand_over(claim, "b", true);
     assert_eq!(run(&slot), ("b", generation));
     assert!(revoke(&slot, generation).is_none(), "started");
 }
@@ -187,11 +194,11 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     assert!(slot.bench() && slot.retire(true).is_some());
     own!(slot.step(State::Retiring, State::Free));
     assert_eq!(slot.load().state(), State::Free);
-    own!(slot.begin_start());
+    own!(slot.begin_start()).leave();
     assert!(slot.is_held());
-    own!(slot.start_failed());
-    own!(slot.begin_start());
-    own!(slot.send_uncounted(Claim::AWAKE));
+    own!(held(&slot).start_failed());
+    own!(slot.begin_start()).leave();
+    held(&slot).send_uncounted();
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     // The worker checks whether it must end.
     own!(slot.step(Paying, Retiring));
@@ -213,7 +220,7 @@ fn a_worker_that_calls_wakers_is_left_alone() {
     };
     for searches in [false, true] {
         let claim = slot.claim_last_used(0, true).expect("idle");
-        hand_over(&slot, claim, "a", false);
+        hand_over(claim, "a", false);
         assert_eq!(run(&slot).0, "a");
         own!(slot.step(Busy, Calling));
         is_left_alone();
@@ -226,7 +233,7 @@ fn a_worker_that_calls_wakers_is_left_alone() {
         }
         own!(slot.publish_idle(&ready, 0));
     }
-    assert!(slot.claim_listed().is_some());
+    slot.claim_listed().expect("idle").leave();
 }
 
 /// A notice is with the slot until its worker begins to search.
@@ -235,7 +242,7 @@ fn a_notice_is_taken_once() {
     let (ready, counts) = (Ring::new(1, 0), InFlight::default());
     let slot = idle(&ready);
     let claim = slot.claim_last_used(0, true).expect("idle");
-    own!(slot.notify(claim, counts.notify()));
+    claim.notify(counts.notify());
     assert_eq!(slot.load().state(), Notified);
     assert!(slot.claim_last_used(0, true).is_none());
     assert!(!slot.claim_self() && slot.retire(false).is_none() && !slot.may_park());
@@ -255,7 +262,7 @@ fn a_task_that_is_offered_again_is_run_or_taken_back() {
     for back in [false, true] {
         let slot = idle(&ready);
         let claim = slot.claim_last_used(0, true).expect("idle");
-        hand_over(&slot, claim, "a", false);
+        hand_over(claim, "a", false);
         let (task, generation) = run(&slot);
         let tell = |it: &&str, again| assert_eq!((*it, again), ("a", generation + 1));
         own!(slot.offer_again(task, Permit::of_taken_task(), tell));
@@ -263,7 +270,7 @@ fn a_task_that_is_offered_again_is_run_or_taken_back() {
         if back {
             assert_eq!(revoke(&slot, generation + 1), Some("a"));
             assert!(own!(slot.poll_order()).is_none());
-            own!(slot.send_uncounted(Claim::AWAKE));
+            held(&slot).send_uncounted();
             own!(slot.step(Paying, Searching));
         } else {
             assert_eq!(run(&slot), ("a", generation + 1));
@@ -281,18 +288,18 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
         let slot = starting_at(first);
         let mut generation = first;
         for _ in 0..3 {
-            own!(slot.begin_start());
+            own!(slot.begin_start()).leave();
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
-            let first = hand_over(&slot, Claim::AWAKE, "a", false);
+            let first = hand_over(held(&slot), "a", false);
             assert_eq!(first, generation);
             assert_eq!(slot.load().generation(), generation);
             assert_eq!(run(&slot), ("a", generation));
             own!(slot.publish_idle(&ready, 0));
             let claim = slot.claim_last_used(generation, true).expect("idle");
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
-            assert_eq!(hand_over(&slot, claim, "b", true), generation);
+            assert_eq!(hand_over(claim, "b", true), generation);
             assert_eq!(revoke(&slot, generation), Some("b"));
-            own!(slot.send_uncounted(Claim::AWAKE));
+            held(&slot).send_uncounted();
             own!(slot.step(Paying, Searching));
             own!(slot.publish_idle(&ready, 0));
             assert_eq!(ready.pop(), Some(0));
@@ -308,24 +315,27 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
 fn a_sleeping_worker_is_woken_by_its_order() {
     let ready = Ring::new(1, 0);
     let slot = started(0);
+    let claim = held(&slot);
     // SAFETY: the slot's start has begun, and its worker waits for its first order.
-    unsafe { slot.set_thread(std::thread::current()) };
-    own!(slot.send_uncounted(Claim::AWAKE));
+    unsafe { claim.set_thread(std::thread::current()) };
+    claim.leave();
+    held(&slot).send_uncounted();
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     own!(slot.step(Paying, Searching));
     own!(slot.publish_idle(&ready, 0));
     assert!(slot.may_park());
     assert!(slot.claim_last_used(0, false).is_none(), "it sleeps");
     let claim = slot.claim_last_used(0, true).expect("idle");
-    assert!(claim.parked);
-    hand_over(&slot, claim, "a", false);
+    assert!(claim.is_parked());
+    hand_over(claim, "a", false);
     let start = Instant::now();
     std::thread::park_timeout(Duration::from_secs(20));
     assert!(start.elapsed() < Duration::from_secs(10), "not woken");
     assert_eq!(run(&slot), ("a", 1));
     own!(slot.publish_idle(&ready, 0));
     let claim = slot.claim_last_used(0, false).expect("it has woken");
-    assert!(!claim.parked);
+    assert!(!claim.is_parked());
+    claim.leave();
 }
 
 #[test]

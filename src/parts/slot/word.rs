@@ -12,7 +12,7 @@ pub(crate) enum State {
     Offered = 2,
     /// A task is in the mailbox and can no longer be taken back, or the worker runs a task.
     Busy = 3,
-    /// The worker has no task, and looks at the queue. It counts as awake.
+    /// The worker has no task, and looks at the queue. It counts as awake, or does so in a moment.
     Searching = 4,
     /// The worker waits for an order.
     Idle = 5,
@@ -23,7 +23,8 @@ pub(crate) enum State {
     Calling = 7,
     /// The worker was told to look at the queue, and has not begun to. It counts as notified.
     Notified = 8,
-    /// The worker has no task, and pays what it owes, or asks whether it has to end. Then it searches. It is not counted.
+    /// The worker has no task, and pays what it owes, or asks whether it has to end. Then it searches. It is not counted, but for
+    /// a moment before and after.
     Paying = 9,
 }
 
