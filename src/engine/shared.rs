@@ -8,7 +8,7 @@ use crate::parts::line::Lines;
 use crate::parts::slot::Slot;
 use crate::stats::WhenFull;
 use crate::sync::{lock, lock_by, Guard, IsHeld, Patience};
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Instant, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Instant, LastLocker, Mutex, Ordering};
 use crate::work::env::Env;
 use crate::work::job::Task;
 use crate::work::record::Record;
@@ -109,6 +109,7 @@ pub(crate) struct Shared {
 
     pub(crate) headcount: CachePadded<Headcount>,
     pub(crate) registry: Mutex<Registry>,
+    pub(crate) registry_locker: LastLocker,
     pub(crate) ended: EndedThreads,
     /// Locked by a shutdown while it joins threads.
     pub(crate) joining: Mutex<()>,
@@ -146,6 +147,7 @@ impl Settings {
                 limit: max_workers,
                 ..Registry::default()
             }),
+            registry_locker: LastLocker::default(),
             ended: EndedThreads::default(),
             joining: Mutex::default(),
             changed: Condvar::new(),
@@ -157,13 +159,14 @@ impl Settings {
 impl Core {
     /// Locks the registry.
     pub(crate) fn registry(&self) -> Guard<'_, Registry> {
-        lock(&self.host.registry)
+        self.host.registry_locker.note(lock(&self.host.registry))
     }
 
     /// Locks the registry, as [`registry`](Self::registry) does. A thread that only tries gets an error if another
     /// one holds the lock.
     pub(crate) fn registry_by(&self, patience: Patience) -> Result<Guard<'_, Registry>, IsHeld> {
-        lock_by(&self.host.registry, patience)
+        let guard = lock_by(&self.host.registry, patience)?;
+        Ok(self.host.registry_locker.note(guard))
     }
 
     /// Returns the slots that have ever had a worker. A slot that gets its first one meanwhile may be

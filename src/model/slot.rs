@@ -5,6 +5,7 @@ use crate::parts::in_flight::Notice;
 use crate::parts::slot::{Claim, Order, State, Word};
 use crate::parts::{ring, slot};
 use crate::sync::thread;
+use std::mem::ManuallyDrop;
 
 /// A slot with a worker, and the ready ring that the worker enters. Tasks are numbers.
 #[derive(Debug)]
@@ -26,9 +27,15 @@ pub enum Told {
     Retire,
 }
 
-/// An idle worker that the caller holds.
+/// An idle worker that the caller holds. A model may end with it.
 #[derive(Debug)]
-pub struct Held<'a>(Claim<'a, usize, ()>);
+pub struct Held<'a>(ManuallyDrop<Claim<'a, usize, ()>>);
+
+impl<'a> Held<'a> {
+    fn of(claim: Claim<'a, usize, ()>) -> Self {
+        Self(ManuallyDrop::new(claim))
+    }
+}
 
 impl Slot {
     /// Returns a slot whose worker is the calling thread. The worker is looking at the queue.
@@ -92,18 +99,18 @@ impl Slot {
 
     /// Claims the worker as a last worker. Leaves the worker's entry in the ready ring.
     pub fn claim_last_used(&self) -> Option<Held<'_>> {
-        self.slot.claim_last_used(0, true).map(Held)
+        self.slot.claim_last_used(0, true).map(Held::of)
     }
 
     /// Pops an entry of the ready ring, and claims the worker if it is idle.
     pub fn claim_ready(&self) -> Option<Held<'_>> {
         self.ready.pop()?;
-        self.slot.claim_listed().map(Held)
+        self.slot.claim_listed().map(Held::of)
     }
 
     /// Claims the worker if it is on the bench.
     pub fn claim_benched(&self) -> Option<Held<'_>> {
-        self.slot.claim_benched().map(Held)
+        self.slot.claim_benched().map(Held::of)
     }
 
     /// Claims the worker, as the worker itself does before it looks at the queue. Returns `false`
@@ -123,13 +130,13 @@ impl Slot {
     /// it. Returns the task's generation.
     pub fn hand_over(&self, held: Held<'_>, task: usize, revocable: bool) -> u64 {
         assert!(held.0.is_of(&self.slot));
-        held.0.hand_over(task, Permit::of_taken_task(), revocable)
+        ManuallyDrop::into_inner(held.0).hand_over(task, Permit::of_taken_task(), revocable)
     }
 
     /// Tells the worker to look at the queue.
     pub fn notify(&self, held: Held<'_>) {
         assert!(held.0.is_of(&self.slot));
-        held.0.notify(Notice::of_slot());
+        ManuallyDrop::into_inner(held.0).notify(Notice::of_slot());
     }
 
     /// Takes an offered task back. If that succeeds, the caller holds the slot.

@@ -21,7 +21,9 @@
 use super::backoff::IN_MODELS;
 use super::gate::{Gate, Permit};
 use crate::parts::completion::WakeUp;
-use crate::sync::{lock, lock_by, try_lock, AtomicU64, Guard, IsHeld, Mutex, Ordering, Patience};
+use crate::sync::{
+    lock, lock_by, try_lock, AtomicU64, Guard, IsHeld, LastLocker, Mutex, Ordering, Patience,
+};
 use crossbeam_utils::CachePadded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -52,6 +54,7 @@ pub(crate) struct Lines<T, A> {
     /// The number of entries, for the pool's figures.
     waiting: CachePadded<AtomicU64>,
     lists: Mutex<Lists<T, A>>,
+    locker: LastLocker,
 }
 
 #[derive(Debug)]
@@ -220,6 +223,7 @@ impl<T: Waits, A> Lines<T, A> {
         Self {
             waiting: CachePadded::new(AtomicU64::new(0)),
             lists: Mutex::new(lists.warm()),
+            locker: LastLocker::default(),
         }
     }
 
@@ -251,7 +255,12 @@ impl<T: Waits, A> Lines<T, A> {
     }
 
     fn lock(&self) -> Guard<'_, Lists<T, A>> {
-        lock(&self.lists)
+        self.locker.note(lock(&self.lists))
+    }
+
+    /// Returns the thread that has locked the lists last.
+    pub(crate) fn locker(&self) -> &LastLocker {
+        &self.locker
     }
 
     fn count(&self, entries: i64) {
@@ -312,7 +321,7 @@ impl<T: Waits, A> Lines<T, A> {
         pool: &Gate,
         patience: Patience,
     ) -> Result<Option<(Passed<T>, Permit)>, IsHeld> {
-        let mut lists = lock_by(&self.lists, patience)?;
+        let mut lists = self.locker.note(lock_by(&self.lists, patience)?);
         let passed = lists.pass(line, pool);
         self.count(-i64::from(passed.is_some()));
         Ok(passed)

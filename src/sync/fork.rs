@@ -30,4 +30,4 @@ mod imp;
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 pub(crate) use imp::generation_address;
-pub(crate) use imp::{end_child, generation, watch};
+pub(crate) use imp::{end_child, generation, this_thread, watch};

@@ -1,10 +1,12 @@
 //! Locks of mutexes. In debug builds and models each thread counts the locks that it holds, so that
 //! [`assert_unlocked`] can tell. A thread on which others rely waits for no lock: that is asserted, too.
 
-use super::{imp, thread_local, Condvar, Mutex, MutexGuard};
+use super::{fork, imp, thread_local, Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::panic::UnwindSafe;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Result;
 use std::time::Duration;
 
@@ -140,6 +142,44 @@ fn wait_for<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner),
     )
+}
+
+/// The thread that has locked a mutex last. If the mutex is locked now, that thread holds it. For a person who looks at a pool
+/// that hangs.
+#[derive(Debug, Default)]
+pub(crate) struct LastLocker(AtomicUsize);
+
+impl LastLocker {
+    /// Notes that this thread has locked the mutex.
+    #[inline]
+    pub(crate) fn note<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
+        // Relaxed: a figure.
+        self.0.store(ThreadNumber::own().0, Ordering::Relaxed);
+        guard
+    }
+
+    /// Returns the thread.
+    pub(crate) fn thread(&self) -> ThreadNumber {
+        // Relaxed: a figure.
+        ThreadNumber(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// The number by which gdb names a thread. Zero: none, or it is not known on this system.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ThreadNumber(usize);
+
+impl ThreadNumber {
+    #[inline]
+    pub(crate) fn own() -> Self {
+        Self(fork::this_thread())
+    }
+}
+
+impl fmt::Debug for ThreadNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Thread {:#x}", self.0)
+    }
 }
 
 /// Another thread has held a lock for longer than a few steps take. It may have been stopped.

@@ -6,7 +6,7 @@ use crate::parts::backoff::IN_MODELS;
 use crate::parts::gate::Flags;
 use crate::parts::queue::CellState;
 use crate::parts::slot::{State, Word};
-use crate::sync::{thread, try_lock, Ordering};
+use crate::sync::{thread, try_lock, Ordering, ThreadNumber};
 use crate::work::owed::Kinds;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,6 +56,10 @@ pub(crate) struct Reading {
     pub(crate) passable: Option<u64>,
     /// `None`: another thread has its lock.
     pub(crate) registry: Option<Registered>,
+    /// The thread that has the lock of the lines, or had it last.
+    pub(crate) lines_locker: ThreadNumber,
+    /// The same of the registry.
+    pub(crate) registry_locker: ThreadNumber,
 }
 
 /// What is to be seen of a slot.
@@ -172,6 +176,8 @@ impl Core {
             passable: (self.host.line.passable(&self.gate))
                 .map(|lines| lines.iter().map(|(_, entries)| entries).sum()),
             registry: try_lock(&self.host.registry).map(|registry| Registered::of(&registry)),
+            lines_locker: self.host.line.locker().thread(),
+            registry_locker: self.host.registry_locker.thread(),
         }
     }
 

@@ -91,7 +91,7 @@ impl Core {
         let Some(at) = self.put_off(at, self.pause()) else {
             return;
         };
-        let Some(mut registry) = try_lock(&self.host.registry) else {
+        let Some(registry) = try_lock(&self.host.registry) else {
             // The OS may have stopped the thread that holds the lock. If this worker waited for the
             // lock, it could not obey an order meanwhile. So it parks for a moment, then tries
             // again. An order would unpark it.
@@ -100,6 +100,7 @@ impl Core {
             self.put_off(at, Duration::ZERO);
             return;
         };
+        let mut registry = self.host.registry_locker.note(registry);
         let (start, pause) = (now(), self.pause());
         let due = self.sweep(&mut registry, start);
         self.end_sweeps(&registry);

@@ -13,6 +13,10 @@ pub(crate) fn generation() -> u64 {
     0
 }
 
+pub(crate) fn this_thread() -> usize {
+    0
+}
+
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 pub(crate) fn generation_address() -> usize {
     0

@@ -16,6 +16,8 @@ extern "C" {
     // from `libc`.
     fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> c_int;
     fn _exit(status: c_int) -> !;
+    // The type of the result differs. It is a number or a pointer, and no larger than this.
+    fn pthread_self() -> usize;
 }
 
 /// Runs in the child. The child of a process with several threads may only do what a signal handler
@@ -67,6 +69,12 @@ pub(crate) fn end_child() -> ! {
     // SAFETY: the call ends the process, and runs no code of the parent. The declaration above is
     // that of POSIX.
     unsafe { _exit(0) }
+}
+
+/// Returns the number by which a debugger names this thread.
+pub(crate) fn this_thread() -> usize {
+    // SAFETY: the call reads a register, and cannot fail.
+    unsafe { pthread_self() }
 }
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
