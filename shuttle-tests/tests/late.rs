@@ -81,8 +81,8 @@ fn a_call_too_late_and_a_long_one() {
     });
 }
 
-/// The only worker has popped a task whose group is then cancelled, and has yet to make sure that
-/// another worker looks at the queue. Law 10: a drop waits for the tasks that are queued there.
+/// The only worker pops a task whose group is cancelled meanwhile. Law 10: a drop waits for the task that is queued
+/// behind it.
 #[test]
 fn left_queued_by_an_abandoned_worker() {
     explore("left_queued_by_an_abandoned_worker", |dice| {

@@ -349,6 +349,29 @@ fn a_nested_call_waits_while_slots_are_dealt_out() {
     end(core);
 }
 
+/// Law 10: the OS has refused a thread for a task, and the only worker's task is abandoned after that. A drop of the pool starts
+/// a worker for the queued task, and waits for it.
+#[test]
+fn law10_a_drop_starts_a_worker_for_what_abandoned_ones_leave() {
+    let pool = Builder::new().max_workers(2).queue_capacity(2);
+    let pool = pool.build().expect("a pool");
+    let (group, (open, gate)) = (pool.group(), mpsc::channel::<()>());
+    let (began, begins) = mpsc::channel();
+    let task = move || {
+        began.send(()).expect("a test");
+        gate.recv().unwrap_or_default();
+    };
+    assert!(group.serve(task).is_ok());
+    begins.recv().expect("a worker");
+    let (tell, told) = mpsc::channel();
+    // As if the OS had refused a thread.
+    push_only(pool.core(), move || tell.send(()).expect("a test"));
+    group.cancel();
+    drop(pool);
+    assert_eq!(told.try_recv(), Ok(()), "it has run");
+    drop(open);
+}
+
 /// In a pool that works, no finding lasts. What lasts is found.
 #[test]
 fn what_lasts_is_found() {

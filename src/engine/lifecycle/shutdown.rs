@@ -117,8 +117,8 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
             if has_failed || registry.live >= registry.limit || core.queue.is_empty() {
                 return core.stragglers(&registry);
             }
-            // A queued task may have been left to these workers, but they look at the queue only
-            // when their tasks end. So another worker is started for the task.
+            // The OS may have refused a thread for a queued task, which then waits for these workers (F2). They look
+            // at the queue only when their tasks end. So another worker is started for the task.
             drop(registry);
             has_failed = matches!(core.start_worker(), Err(NotStarted::Failed(_)));
             registry = core.registry();
