@@ -8,7 +8,7 @@ use shuttle_tests::{
     count_steps, disturb_threads, explore, gate, join_all, step, steps_of, ticks, wait_until, Adds,
     Dice, Held, InLine, Rig, Stop, Team, Threads,
 };
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Wake, Waker};
 use std::time::Duration;
@@ -67,10 +67,11 @@ fn a_waker_of_a_handle() {
 }
 
 /// A waker that lets others run, then leaves a line.
-struct Leaves(Mutex<Option<InLine>>, u64);
+struct Leaves(Mutex<Option<InLine>>, u64, AtomicBool);
 
 impl Wake for Leaves {
     fn wake(self: Arc<Self>) {
+        self.2.store(true, Ordering::SeqCst);
         (0..self.1).for_each(|_| step());
         let waits = self.0.lock().expect("no panic").take();
         drop(waits);
@@ -92,7 +93,11 @@ fn a_drop_after_a_waker() {
         let polled = team.during(call, |polled| polled.as_ref().err()?.as_ref().err());
         let waits = polled.expect("the group is full");
         team.leaves();
-        let leaves = Leaves(Mutex::new(Some(waits)), dice.below(20));
+        let leaves = Leaves(
+            Mutex::new(Some(waits)),
+            dice.below(20),
+            AtomicBool::new(false),
+        );
         let waker = Waker::from(Arc::new(leaves));
         let (go, hold) = gate();
         let held = rig.handle(rig.pool.awaitable(), Adds::NOTHING, hold);
@@ -106,6 +111,59 @@ fn a_drop_after_a_waker() {
         join_all(all);
         rig.wait_until_left(0);
         stop.go();
+        held.end(&rig, dice);
+        rig.end(Vec::new(), Some(&team));
+    });
+}
+
+/// The same for one task, which is left to that worker while the other worker is busy. That one has an entry in the ready ring,
+/// because it was claimed as a last worker. A thread is started for the task: it is no other's to look for it.
+#[test]
+fn a_drop_after_a_waker_beside_an_old_entry() {
+    explore("a_drop_after_a_waker_beside_an_old_entry", |dice| {
+        let rig = Rig::new(false, 3, 0, |b| b);
+        let (stop, team) = (Stop::new(), Arc::new(Team::limited(&rig, 1)));
+        let (end_call, call) = gate();
+        let (end_first, hold) = gate();
+        let [calls, holds] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (its, flags) = (Arc::clone(&team), (Arc::clone(&calls), Arc::clone(&holds)));
+        let other = rig.beside(dice, move |rig, _| {
+            assert!(rig.wait_small(Duration::MAX));
+            let call = move || {
+                flags.0.store(true, Ordering::SeqCst);
+                call();
+            };
+            assert!(rig.wait(Duration::MAX, call));
+            // The worker's entry stays in the ready ring.
+            its.serve(rig, hold);
+            flags.1.store(true, Ordering::SeqCst);
+        });
+        wait_until(|| calls.load(Ordering::SeqCst));
+        let (go, hold) = gate();
+        let held = rig.handle(rig.pool.awaitable(), Adds::NOTHING, hold);
+        let held = held.expect("space");
+        end_call.store(true, Ordering::SeqCst);
+        wait_until(|| holds.load(Ordering::SeqCst));
+        let value = stop.value();
+        let call = || rig.serve_async(team.group.awaitable(), move || drop(value));
+        let polled = team.during(call, |polled| polled.as_ref().err()?.as_ref().err());
+        let waits = polled.expect("the group is full");
+        team.leaves();
+        let began = AtomicBool::new(false);
+        let leaves = Arc::new(Leaves(Mutex::new(Some(waits)), dice.below(20), began));
+        let waker = Waker::from(Arc::clone(&leaves));
+        let held = held.register(&waker).expect("it runs");
+        go.store(true, Ordering::SeqCst);
+        wait_until(|| leaves.2.load(Ordering::SeqCst));
+        // The worker is this thread's last one.
+        let ran = Arc::new(AtomicBool::new(false));
+        let its = Arc::clone(&ran);
+        let task = move || its.store(true, Ordering::SeqCst);
+        assert!(rig.serve(Adds::policy(WhenFull::Refuse), task).is_ok());
+        wait_until(|| stop.has_stopped() && ran.load(Ordering::SeqCst));
+        end_first.store(true, Ordering::SeqCst);
+        stop.go();
+        join_all(vec![other]);
         held.end(&rig, dice);
         rig.end(Vec::new(), Some(&team));
     });

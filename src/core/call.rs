@@ -266,17 +266,21 @@ fn wait_for<H: Host>(
 
 impl<H: Host> Core<H> {
     /// Has a worker look at the queue, if a task is there for which this thread has been blocked for long. Others may rely on a
-    /// waker that does not return, or on a thread that is stopped. Returns `false` if another thread holds a lock that this
-    /// needs. Then it is to be called again, because this thread has a deadline, and must not wait for the lock.
+    /// waker that does not return, or on a thread that is stopped. Returns `false` if this is to be called again later: the
+    /// worker that looks may have been stopped; or a lock is held that this needs, and this thread has a deadline.
     #[cold]
     pub(crate) fn has_waited_long(self: &Arc<Self>, location: Location) -> bool {
-        let Location::Queue { .. } = location else {
+        let Location::Queue { position } = location else {
             return true;
         };
+        if self.queue.has_passed(position) {
+            return true;
+        }
         let mut owed = Owed::default();
-        let looked = self.look_by(Seen::is_any_counted, Patience::Tries, &mut owed);
+        // The result does not matter, because this is tried again.
+        let _ = self.look_by(Seen::is_any_counted, Patience::Tries, &mut owed);
         self.pay(&mut owed);
-        looked.is_ok()
+        false
     }
 
     /// Takes a task back from the mailbox or the queue, and counts it by `count`. Returns `None` if a

@@ -96,11 +96,11 @@ impl<H: Host> Core<H> {
         owed: &mut Owed,
     ) -> Location {
         let position = self.queue.push(task, accepted.permit);
-        // If it has left `Calling` since, it may have looked before the push (P1).
-        if self.queue.len() > 1 || !self.is_last_worker_calling() {
+        let is_told = self.notify_idle(Seen::is_any_counted, Patience::Waits);
+        // If the last worker has left `Calling` since the push, it may have looked before that (P1), or may have relied on the
+        // notice that this thread has just had (A4).
+        if !is_told && (self.queue.len() > 1 || !self.is_last_worker_calling()) {
             self.look(Seen::is_any_counted, owed);
-        } else {
-            self.notify_idle(Seen::is_any_counted, Patience::Waits);
         }
         H::has_pushed(self, position, accepted.stamp, owed);
         Location::Queue { position }
@@ -287,7 +287,7 @@ impl<H: Host> Core<H> {
         let position = self.queue.push(task, permit);
         // This starts no thread, because the OS has just refused one. If no worker is idle, a busy
         // worker takes the task when its own task has ended.
-        self.notify_idle(Seen::is_any_awake, Patience::Waits);
+        let _ = self.notify_idle(Seen::is_any_awake, Patience::Waits);
         H::has_pushed(self, position, stamp, owed);
         Ok(Location::Queue { position })
     }
@@ -404,8 +404,9 @@ impl<H: Host> Core<H> {
                 Ok(()) => return Ok(()),
                 Err(NotStarted::NotNeeded) => {}
                 Err(NotStarted::Failed(_)) => {
-                    // Other threads may have relied on this start (A4).
-                    self.notify_idle(Seen::is_any_counted, patience);
+                    // Other threads may have relied on this start (A4). If no worker is idle, their tasks wait for a busy
+                    // one, as if they had been refused a thread (F2).
+                    let _ = self.notify_idle(Seen::is_any_counted, patience);
                     return Ok(());
                 }
             }
@@ -419,6 +420,7 @@ impl<H: Host> Core<H> {
     /// This thread raises `notified` before it claims a worker. Other threads that see the count
     /// may skip their own search for a worker. So if this thread finds no worker, it lowers the
     /// count and looks again (A4). It then sees the tasks that those threads pushed.
+    #[must_use = "others may have relied on this thread's notice"]
     pub(crate) fn notify_idle(&self, enough: impl Fn(Seen) -> bool, patience: Patience) -> bool {
         let even_reserve = patience == Patience::Waits;
         loop {

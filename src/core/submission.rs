@@ -74,7 +74,7 @@ impl SubmitError {
     }
 }
 
-/// The thread that waits for a task, if there is one.
+/// What a submission says of its deadline, and of the thread that waits for its task.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Submission<'a> {
     /// The deadline of the submission.

@@ -87,8 +87,8 @@ impl Core {
         self.register(slot, claim, thread, First::Search(None));
         self.in_flight.forgo(notice);
         // Other threads may have relied on this start (A4), and the hook may take long. This starts no
-        // further thread for the same tasks.
-        self.notify_idle(Seen::is_any_counted, Patience::Waits);
+        // further thread for the same tasks: if no worker is idle, they wait for the hook, or a busy worker (guarantee 5).
+        let _ = self.notify_idle(Seen::is_any_counted, Patience::Waits);
         Ok(())
     }
 

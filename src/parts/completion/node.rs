@@ -216,7 +216,8 @@ impl WaitNode {
 
     /// Waits until the outcome is there, and returns the step after which it came. After `Yielded`,
     /// the worker probably runs on the same core as this thread. Returns `None` if the deadline
-    /// passed first. Calls `is_long` each time that this thread has slept for [`LONG`], until that returns `true`.
+    /// passed first. Calls `is_long` once this thread has slept for [`LONG`], and then
+    /// after twice the time each, until that returns `true`.
     #[must_use]
     pub(crate) fn wait(
         &self,
@@ -255,16 +256,16 @@ impl WaitNode {
         }
         // Models have no clock.
         if !IN_MODELS {
-            let mut start = now();
+            let (mut start, mut pause) = (now(), LONG);
             while !self.is_done() {
-                if !deadline.park_for(LONG) {
+                if !deadline.park_for(pause) {
                     return false;
                 }
-                if start.elapsed() >= LONG && !self.is_done() {
+                if start.elapsed() >= pause && !self.is_done() {
                     if is_long() {
                         break;
                     }
-                    start = now();
+                    (start, pause) = (now(), pause.saturating_mul(2));
                 }
             }
         }

@@ -66,8 +66,7 @@ impl<'a, T, R> Claim<'a, T, R> {
         self.order(State::Notified, 0);
     }
 
-    /// Sends the worker to look at the queue, once it has paid what it may owe. Wakes the worker if it sleeps. No thread
-    /// may rely on that.
+    /// Sends the worker, which is awake, to look at the queue, once it has paid what it may owe. No thread may rely on that.
     pub(crate) fn send_uncounted(self) {
         self.order(State::Paying, 0);
     }
