@@ -115,12 +115,9 @@ impl Worker<'_, Shared> {
         true
     }
 
-    /// Leaves the number of workers that end, because this worker has user code to call first. If there
-    /// are too many workers, an idle one ends instead (law 4).
+    /// Leaves the number of workers that end, because this worker has a debt to pay first. It asks again after that.
     fn is_not_retiring_now(&self) {
-        let mut registry = self.core.registry();
-        registry.retiring -= 1;
-        self.core.retire_surplus(&mut registry);
+        self.core.registry().retiring -= 1;
     }
 
     // ---- hooks ----------------------------------------------------------------------

@@ -78,7 +78,7 @@ impl Core {
 
     /// Tells surplus workers that are idle to end. Those that are in their start hook without a task are
     /// taken as surplus first, as in `is_self_surplus`.
-    pub(crate) fn retire_surplus(&self, registry: &mut Registry) {
+    fn retire_surplus(&self, registry: &mut Registry) {
         let new = self.new_without_task(registry);
         for slot in 0..registry.workers.len() {
             if self.is_surplus(registry, registry.retiring + new) {
