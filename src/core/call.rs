@@ -12,8 +12,7 @@ use crate::parts::backoff::{Backoff, Step};
 use crate::parts::completion::{is_queued, Shared, WaitNode};
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::Freed;
-use crate::parts::in_flight::Seen;
-use crate::sync::{abort_on_unwind, Arc, Ordering, Patience, UnsafeCell};
+use crate::sync::{abort_on_unwind, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
 use crate::work::job::{End, Job, NeverRan, Release, Task, TaskEnd};
@@ -267,7 +266,7 @@ fn wait_for<H: Host>(
 impl<H: Host> Core<H> {
     /// Has a worker look at the queue, if a task is there for which this thread has been blocked for long. Others may rely on a
     /// waker that does not return, or on a thread that is stopped. Returns `false` if this is to be called again later: the
-    /// worker that looks may have been stopped; or a lock is held that this needs, and this thread has a deadline.
+    /// worker that looks may have been stopped, or a lock that this needs is held.
     #[cold]
     pub(crate) fn has_waited_long(self: &Arc<Self>, location: Location) -> bool {
         let Location::Queue { position } = location else {
@@ -277,8 +276,17 @@ impl<H: Host> Core<H> {
             return true;
         }
         let mut owed = Owed::default();
-        // The result does not matter, because this is tried again.
-        let _ = self.look_by(Seen::is_any_counted, Patience::Tries, &mut owed);
+        match self.claim_ready() {
+            // The notice comes after the claim. So no thread relies on this one, which may find no worker.
+            Some((_, claim)) => claim.notify(self.in_flight.notify()),
+            None if self.free.is_empty() || H::try_lock(self).is_err() => {}
+            None => {
+                if H::start_searching(self, &mut owed).is_err() {
+                    // Other threads may have relied on this start (A4).
+                    owed.look();
+                }
+            }
+        }
         self.pay(&mut owed);
         false
     }

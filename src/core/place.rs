@@ -97,9 +97,10 @@ impl<H: Host> Core<H> {
     ) -> Location {
         let position = self.queue.push(task, accepted.permit);
         let is_told = self.notify_idle(Seen::is_any_counted, Patience::Waits);
-        // If the last worker has left `Calling` since the push, it may have looked before that (P1), or may have relied on the
-        // notice that this thread has just had (A4).
-        if !is_told && (self.queue.len() > 1 || !self.is_last_worker_calling()) {
+        // This thread has had a notice, on which others may have relied (A4). So it looks if any other task is queued; or if
+        // the last worker has left `Calling`: it may have looked before the push (P1).
+        let is_other_queued = || self.queue.len() > 1 || self.queue.has_passed(position);
+        if !is_told && (is_other_queued() || !self.is_last_worker_calling()) {
             self.look(Seen::is_any_counted, owed);
         }
         H::has_pushed(self, position, accepted.stamp, owed);
@@ -340,7 +341,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Claims an idle worker from the ready ring.
-    fn claim_ready(&self) -> Option<(usize, Claim<'_>)> {
+    pub(super) fn claim_ready(&self) -> Option<(usize, Claim<'_>)> {
         std::iter::from_fn(|| self.ready.pop())
             .find_map(|slot| Some((slot, self.slots[slot].claim_listed()?)))
     }

@@ -36,7 +36,7 @@
 //! | pair | one side | the other side |
 //! |---|---|---|
 //! | S1 | a thread gives a permit back, or raises the bound, *then* reads `WAITING` (for a permit: by the same step) | a submission sets `WAITING`, *then* reads whether a permit is free |
-//! | S2 | a task has ended, its worker is free, its cell is read, *then* its permit is given back (`given`, which another thread may copy to `given_seen`) | a thread reads `given` or `given_seen`, *then* takes the permit |
+//! | S2 | a task has ended, and its cell is read or its mailbox empty, *then* its permit is given back (`given`, which another thread may copy to `given_seen`) | a thread reads `given` or `given_seen`, *then* takes the permit |
 //! | S3 | the last worker sets `ASLEEP` if no permit is taken; a shutdown sets `CLOSED` (in `taken`) | a submission takes a permit |
 //! | S4 | a shutdown sets `CLOSED` in `taken`, *then* in `given`, *then* reads whether a permit is in use | a thread gives a permit back, and reads `CLOSED` by the same step, *then* reads `taken` |
 

@@ -32,7 +32,7 @@ pub(crate) struct Owed {
     is_over: bool,
     /// How many permits of the pool this thread has given back while submissions were in line.
     space: u64,
-    /// The groups to which this thread has given a permit back while submissions were in line.
+    /// The lines of groups to which this thread has given a permit back, and lines whose pass is noted again.
     lines: Few<u64>,
     /// Tasks that must leave their groups under the groups' locks.
     leaving: Few<Leaving>,

@@ -277,8 +277,7 @@ impl<T, R> Slot<T, R> {
     /// order.
     ///
     /// # Safety
-    /// The caller is the slot's worker and has no task: it is new, or it has taken its last task out of
-    /// the mailbox and ended it.
+    /// The caller is the slot's worker, and has no task in hand.
     #[inline]
     pub(crate) unsafe fn poll_order(&self) -> Option<Order<T>> {
         let word = self.load();
