@@ -169,6 +169,80 @@ fn a_drop_after_a_waker_beside_an_old_entry() {
     });
 }
 
+/// A waker that waits for a task, and says that it has begun.
+struct Awaits {
+    began: AtomicBool,
+    ran: Arc<AtomicBool>,
+}
+
+impl Wake for Awaits {
+    fn wake(self: Arc<Self>) {
+        self.began.store(true, Ordering::SeqCst);
+        wait_until(|| self.ran.load(Ordering::SeqCst));
+    }
+}
+
+/// A worker calls a waker that waits for another thread's task. Meanwhile a thread whose last worker it is leaves it a task,
+/// which the other worker takes and does not end. The other thread may have relied on the first one's search for an
+/// idle worker, but a thread is started for its task.
+#[test]
+fn a_task_beside_one_that_is_left() {
+    explore("a_task_beside_one_that_is_left", |dice| {
+        let rig = Rig::new(false, 3, 0, |b| b);
+        let [calls, holds, ran] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+        let is_set = |flag: &Arc<AtomicBool>| {
+            let flag = Arc::clone(flag);
+            move || flag.load(Ordering::SeqCst)
+        };
+        let waker = Arc::new(Awaits {
+            began: AtomicBool::new(false),
+            ran: Arc::clone(&ran),
+        });
+        let ((end_call, call), (end_hold, hold)) = (gate(), gate());
+        let (calling, its) = (Arc::clone(&calls), Arc::clone(&waker));
+        let (holding, runs) = (Arc::clone(&holds), Arc::clone(&ran));
+        let other = rig.beside(dice, move |rig, dice| {
+            assert!(rig.wait_small(Duration::MAX));
+            let call = move || {
+                calling.store(true, Ordering::SeqCst);
+                call();
+            };
+            assert!(rig.wait(Duration::MAX, call));
+            // The worker's entry stays in the ready ring.
+            let refuse = Adds::policy(WhenFull::Refuse);
+            assert!(rig.serve(refuse, hold).is_ok());
+            holding.store(true, Ordering::SeqCst);
+            wait_until(|| its.began.load(Ordering::SeqCst));
+            (0..dice.below(10)).for_each(|_| step());
+            let task = move || runs.store(true, Ordering::SeqCst);
+            assert!(rig.serve(Adds::policy(WhenFull::Refuse), task).is_ok());
+        });
+        wait_until(is_set(&calls));
+        let (go, task) = gate();
+        let held = rig.handle(rig.pool.awaitable(), Adds::NOTHING, task);
+        let held = held.expect("space");
+        end_call.store(true, Ordering::SeqCst);
+        wait_until(is_set(&holds));
+        let held = held
+            .register(&Waker::from(Arc::clone(&waker)))
+            .expect("it runs");
+        go.store(true, Ordering::SeqCst);
+        wait_until(|| waker.began.load(Ordering::SeqCst));
+        let ends = rig.beside(dice, move |_, dice| {
+            (0..dice.below(20)).for_each(|_| step());
+            end_hold.store(true, Ordering::SeqCst);
+        });
+        // The worker that calls the waker is this thread's last one.
+        let waits = is_set(&ran);
+        let task = move || wait_until(waits);
+        assert!(rig.serve(Adds::policy(WhenFull::Refuse), task).is_ok());
+        wait_until(is_set(&ran));
+        join_all(vec![other, ends]);
+        held.end(&rig, dice);
+        rig.end(Vec::new(), None);
+    });
+}
+
 /// A task's turn comes too late, and the drop of its captures on a worker does not return. Other workers
 /// run the tasks behind it, also those that relied on this worker to look at the queue.
 #[test]

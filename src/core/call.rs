@@ -12,7 +12,7 @@ use crate::parts::backoff::{Backoff, Step};
 use crate::parts::completion::{is_queued, Shared, WaitNode};
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::Freed;
-use crate::sync::{abort_on_unwind, Arc, Ordering, UnsafeCell};
+use crate::sync::{abort_on_unwind, Arc, Ordering, Patience, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
 use crate::work::job::{End, Job, NeverRan, Release, Task, TaskEnd};
@@ -276,16 +276,11 @@ impl<H: Host> Core<H> {
             return true;
         }
         let mut owed = Owed::default();
-        match self.claim_ready() {
-            // The notice comes after the claim. So no thread relies on this one, which may find no worker.
-            Some((_, claim)) => claim.notify(self.in_flight.notify()),
-            None if self.free.is_empty() || H::try_lock(self).is_err() => {}
-            None => {
-                if H::start_searching(self, &mut owed).is_err() {
-                    // Other threads may have relied on this start (A4).
-                    owed.look();
-                }
-            }
+        let starts =
+            !self.tell_idle(Patience::Tries) && !self.free.is_empty() && H::try_lock(self).is_ok();
+        if starts && H::start_searching(self, &mut owed).is_err() {
+            // Other threads may have relied on this start (A4).
+            owed.look();
         }
         self.pay(&mut owed);
         false

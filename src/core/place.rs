@@ -288,7 +288,7 @@ impl<H: Host> Core<H> {
         let position = self.queue.push(task, permit);
         // This starts no thread, because the OS has just refused one. If no worker is idle, a busy
         // worker takes the task when its own task has ended.
-        let _ = self.notify_idle(Seen::is_any_awake, Patience::Waits);
+        self.tell_idle(Patience::Waits);
         H::has_pushed(self, position, stamp, owed);
         Ok(Location::Queue { position })
     }
@@ -341,7 +341,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Claims an idle worker from the ready ring.
-    pub(super) fn claim_ready(&self) -> Option<(usize, Claim<'_>)> {
+    fn claim_ready(&self) -> Option<(usize, Claim<'_>)> {
         std::iter::from_fn(|| self.ready.pop())
             .find_map(|slot| Some((slot, self.slots[slot].claim_listed()?)))
     }
@@ -407,7 +407,7 @@ impl<H: Host> Core<H> {
                 Err(NotStarted::Failed(_)) => {
                     // Other threads may have relied on this start (A4). If no worker is idle, their tasks wait for a busy
                     // one, as if they had been refused a thread (F2).
-                    let _ = self.notify_idle(Seen::is_any_counted, patience);
+                    self.tell_idle(patience);
                     return Ok(());
                 }
             }
@@ -421,7 +421,7 @@ impl<H: Host> Core<H> {
     /// This thread raises `notified` before it claims a worker. Other threads that see the count
     /// may skip their own search for a worker. So if this thread finds no worker, it lowers the
     /// count and looks again (A4). It then sees the tasks that those threads pushed.
-    #[must_use = "others may have relied on this thread's notice"]
+    #[must_use = "others may have relied on this thread's notice, so it has to look further"]
     pub(crate) fn notify_idle(&self, enough: impl Fn(Seen) -> bool, patience: Patience) -> bool {
         let even_reserve = patience == Patience::Waits;
         loop {
@@ -443,6 +443,24 @@ impl<H: Host> Core<H> {
             }
             self.in_flight.forgo(notice);
         }
+    }
+
+    /// Tells an idle worker to look at the queue, if there is one and something is queued. Returns `false` if no worker is idle.
+    /// The notice comes after the claim. So no thread relies on this one, which need not look further.
+    pub(crate) fn tell_idle(&self, patience: Patience) -> bool {
+        if self.queue.is_empty() {
+            return true;
+        }
+        let claimed = match patience {
+            Patience::Waits => self.claim_idle(),
+            Patience::Tries => self.claim_ready(),
+        };
+        let Some((slot, claim)) = claimed else {
+            return false;
+        };
+        self.set_last_worker(slot, 0);
+        claim.notify(self.in_flight.notify());
+        true
     }
 
     /// Makes workers look at the queue, whatever the counts and the ready ring say, and whoever looks already: that thread

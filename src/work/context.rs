@@ -274,10 +274,10 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Pays all that this worker owes, in a loop, because user code may lead to new debts.
+    /// Pays all that this worker owes.
     #[cold]
     pub(crate) fn pay(&self) {
-        while self.owes() {
+        if self.owes() {
             let mut owed = self.take_owed();
             let kinds = owed.kinds();
             let pay = || self.call_back(|| (self.pay)(&mut owed));

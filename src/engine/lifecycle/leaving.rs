@@ -4,7 +4,7 @@ use crate::core::worker::{Next, Worker};
 use crate::engine::shared::{Registry, Shared};
 use crate::parts::slot::State;
 use crate::sync::{lock, thread, Guard, IsHeld, Ordering, Patience};
-use crate::work::owed::Kinds;
+use crate::work::owed::{Kinds, Owed};
 
 impl Worker<'_, Shared> {
     /// Returns `true` if this worker may have to end. A thread that closes the pool or lowers the
@@ -109,7 +109,7 @@ impl Worker<'_, Shared> {
         drop(registry);
         // A submission that pushed a task before the slot was free could not start a thread on that
         // slot, so another worker must look for the task (A2).
-        let mut owed = self.ctx.take_owed();
+        let mut owed = Owed::default();
         owed.look();
         self.ctx.call_back(|| core.pay(&mut owed));
         true

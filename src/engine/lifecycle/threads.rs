@@ -15,7 +15,7 @@ use crate::core::{worker, Claim};
 use crate::engine::shared::{Core, Registry};
 use crate::parts::backoff::Backoff;
 use crate::parts::gate::Permit;
-use crate::parts::in_flight::{Notice, Seen};
+use crate::parts::in_flight::Notice;
 use crate::sync::{Arc, Guard, Ordering, Patience};
 use crate::work::job::Task;
 use crate::work::owed::Owed;
@@ -88,7 +88,7 @@ impl Core {
         self.in_flight.forgo(notice);
         // Other threads may have relied on this start (A4), and the hook may take long. This starts no
         // further thread for the same tasks: if no worker is idle, they wait for the hook, or a busy worker (guarantee 5).
-        let _ = self.notify_idle(Seen::is_any_counted, Patience::Waits);
+        self.tell_idle(Patience::Waits);
         Ok(())
     }
 
