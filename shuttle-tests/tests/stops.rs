@@ -2,7 +2,7 @@
 //! waits for it but its own thread, and a task that was handed to that thread.
 #![cfg(lazypool_shuttle)]
 
-use lazypool::model::set_options;
+use lazypool::model::{set_options, JoinHandle};
 use lazypool::{Shutdown, WhenFull};
 use shuttle_tests::{
     count_steps, disturb_threads, explore, gate, join_all, step, steps_of, ticks, wait_until, Adds,
@@ -116,6 +116,37 @@ fn a_drop_after_a_waker() {
     });
 }
 
+/// Starts two workers of a pool without any. The first one runs the task that `serve` submits on another thread, which then calls
+/// `then`. It was claimed as a last worker for that task, so its entry stays in the ready ring. The other one runs the
+/// handle's task, until the flag is set.
+fn beside_old_entry(
+    rig: &Arc<Rig>,
+    dice: &mut Dice,
+    serve: impl FnOnce(&Arc<Rig>) + Send + 'static,
+    then: impl FnOnce(&Arc<Rig>, &mut Dice) + Send + 'static,
+) -> (JoinHandle<()>, Arc<AtomicBool>, Held) {
+    let (end_call, call) = gate();
+    let [calls, serves] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let (calling, served) = (Arc::clone(&calls), Arc::clone(&serves));
+    let other = rig.beside(dice, move |rig, dice| {
+        assert!(rig.wait_small(Duration::MAX));
+        let call = move || {
+            calling.store(true, Ordering::SeqCst);
+            call();
+        };
+        assert!(rig.wait(Duration::MAX, call));
+        serve(rig);
+        served.store(true, Ordering::SeqCst);
+        then(rig, dice);
+    });
+    wait_until(|| calls.load(Ordering::SeqCst));
+    let (go, task) = gate();
+    let held = rig.handle(rig.pool.awaitable(), Adds::NOTHING, task);
+    end_call.store(true, Ordering::SeqCst);
+    wait_until(|| serves.load(Ordering::SeqCst));
+    (other, go, held.expect("space"))
+}
+
 /// The same for one task, which is left to that worker while the other worker is busy. That one has an entry in the ready ring,
 /// because it was claimed as a last worker. A thread is started for the task: it is no other's to look for it.
 #[test]
@@ -123,27 +154,10 @@ fn a_drop_after_a_waker_beside_an_old_entry() {
     explore("a_drop_after_a_waker_beside_an_old_entry", |dice| {
         let rig = Rig::new(false, 3, 0, |b| b);
         let (stop, team) = (Stop::new(), Arc::new(Team::limited(&rig, 1)));
-        let (end_call, call) = gate();
         let (end_first, hold) = gate();
-        let [calls, holds] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-        let (its, flags) = (Arc::clone(&team), (Arc::clone(&calls), Arc::clone(&holds)));
-        let other = rig.beside(dice, move |rig, _| {
-            assert!(rig.wait_small(Duration::MAX));
-            let call = move || {
-                flags.0.store(true, Ordering::SeqCst);
-                call();
-            };
-            assert!(rig.wait(Duration::MAX, call));
-            // The worker's entry stays in the ready ring.
-            its.serve(rig, hold);
-            flags.1.store(true, Ordering::SeqCst);
-        });
-        wait_until(|| calls.load(Ordering::SeqCst));
-        let (go, hold) = gate();
-        let held = rig.handle(rig.pool.awaitable(), Adds::NOTHING, hold);
-        let held = held.expect("space");
-        end_call.store(true, Ordering::SeqCst);
-        wait_until(|| holds.load(Ordering::SeqCst));
+        let its = Arc::clone(&team);
+        let serve = move |rig: &Arc<Rig>| its.serve(rig, hold);
+        let (other, go, held) = beside_old_entry(&rig, dice, serve, |_, _| ());
         let value = stop.value();
         let call = || rig.serve_async(team.group.awaitable(), move || drop(value));
         let polled = team.during(call, |polled| polled.as_ref().err()?.as_ref().err());
@@ -189,40 +203,22 @@ impl Wake for Awaits {
 fn a_task_beside_one_that_is_left() {
     explore("a_task_beside_one_that_is_left", |dice| {
         let rig = Rig::new(false, 3, 0, |b| b);
-        let [calls, holds, ran] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
-        let is_set = |flag: &Arc<AtomicBool>| {
-            let flag = Arc::clone(flag);
-            move || flag.load(Ordering::SeqCst)
-        };
+        let ran = Arc::new(AtomicBool::new(false));
         let waker = Arc::new(Awaits {
             began: AtomicBool::new(false),
             ran: Arc::clone(&ran),
         });
-        let ((end_call, call), (end_hold, hold)) = (gate(), gate());
-        let (calling, its) = (Arc::clone(&calls), Arc::clone(&waker));
-        let (holding, runs) = (Arc::clone(&holds), Arc::clone(&ran));
-        let other = rig.beside(dice, move |rig, dice| {
-            assert!(rig.wait_small(Duration::MAX));
-            let call = move || {
-                calling.store(true, Ordering::SeqCst);
-                call();
-            };
-            assert!(rig.wait(Duration::MAX, call));
-            // The worker's entry stays in the ready ring.
-            let refuse = Adds::policy(WhenFull::Refuse);
-            assert!(rig.serve(refuse, hold).is_ok());
-            holding.store(true, Ordering::SeqCst);
+        let (end_hold, hold) = gate();
+        let refuse = || Adds::policy(WhenFull::Refuse);
+        let serve = move |rig: &Arc<Rig>| assert!(rig.serve(refuse(), hold).is_ok());
+        let (its, runs) = (Arc::clone(&waker), Arc::clone(&ran));
+        let then = move |rig: &Arc<Rig>, dice: &mut Dice| {
             wait_until(|| its.began.load(Ordering::SeqCst));
             (0..dice.below(10)).for_each(|_| step());
             let task = move || runs.store(true, Ordering::SeqCst);
-            assert!(rig.serve(Adds::policy(WhenFull::Refuse), task).is_ok());
-        });
-        wait_until(is_set(&calls));
-        let (go, task) = gate();
-        let held = rig.handle(rig.pool.awaitable(), Adds::NOTHING, task);
-        let held = held.expect("space");
-        end_call.store(true, Ordering::SeqCst);
-        wait_until(is_set(&holds));
+            assert!(rig.serve(refuse(), task).is_ok());
+        };
+        let (other, go, held) = beside_old_entry(&rig, dice, serve, then);
         let held = held
             .register(&Waker::from(Arc::clone(&waker)))
             .expect("it runs");
@@ -233,10 +229,10 @@ fn a_task_beside_one_that_is_left() {
             end_hold.store(true, Ordering::SeqCst);
         });
         // The worker that calls the waker is this thread's last one.
-        let waits = is_set(&ran);
-        let task = move || wait_until(waits);
-        assert!(rig.serve(Adds::policy(WhenFull::Refuse), task).is_ok());
-        wait_until(is_set(&ran));
+        let waits = Arc::clone(&ran);
+        let task = move || wait_until(|| waits.load(Ordering::SeqCst));
+        assert!(rig.serve(refuse(), task).is_ok());
+        wait_until(|| ran.load(Ordering::SeqCst));
         join_all(vec![other, ends]);
         held.end(&rig, dice);
         rig.end(Vec::new(), None);

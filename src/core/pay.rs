@@ -117,13 +117,11 @@ impl<H: Host> Worker<'_, H> {
     /// `Calling`.
     #[inline(always)]
     pub(super) fn pay_after(&self, state: State) -> State {
-        if state == State::Calling {
-            return self.pay_calling();
+        match state {
+            State::Calling => self.pay_calling(),
+            State::Busy if self.ctx.owes() => self.pay_busy(),
+            state => state,
         }
-        if state == State::Busy && self.ctx.owes() {
-            return self.pay_busy();
-        }
-        state
     }
 
     /// Pays what the worker, which is `Busy` and is about to pop its next task, owes to other threads. If user code is to

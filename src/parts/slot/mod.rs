@@ -184,14 +184,17 @@ impl<T, R> Slot<T, R> {
     /// Claims the worker if it is idle, in the ready ring or on the bench. Leaves its entry there.
     #[must_use]
     pub(crate) fn claim_idle(&self) -> Option<Claim<'_, T, R>> {
-        let before = self.leave_idle(State::Held, Word::is_idle)?;
-        Some(Claim::of(self, before))
+        self.claim_if(Word::is_idle)
     }
 
     /// Claims the worker if it is idle and on the bench.
     #[must_use]
     pub(crate) fn claim_benched(&self) -> Option<Claim<'_, T, R>> {
-        let before = self.leave_idle(State::Held, Word::is_benched)?;
+        self.claim_if(Word::is_benched)
+    }
+
+    fn claim_if(&self, may: impl Fn(Word) -> bool) -> Option<Claim<'_, T, R>> {
+        let before = self.leave_idle(State::Held, may)?;
         Some(Claim::of(self, before))
     }
 
