@@ -12,7 +12,7 @@ use crate::parts::backoff::{Backoff, Step};
 use crate::parts::completion::{is_queued, Shared, WaitNode};
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::Freed;
-use crate::sync::{abort_on_unwind, Arc, Ordering, Patience, UnsafeCell};
+use crate::sync::{abort_on_unwind, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
 use crate::work::job::{End, Job, NeverRan, Release, Task, TaskEnd};
@@ -264,28 +264,6 @@ fn wait_for<H: Host>(
 }
 
 impl<H: Host> Core<H> {
-    /// Has a worker look at the queue, if a task is there for which this thread has been blocked for long. Others may rely on a
-    /// waker that does not return, or on a thread that is stopped. Returns `false` if this is to be called again later: the
-    /// worker that looks may have been stopped, or a lock that this needs is held.
-    #[cold]
-    pub(crate) fn has_waited_long(self: &Arc<Self>, location: Location) -> bool {
-        let Location::Queue { position } = location else {
-            return true;
-        };
-        if self.queue.has_passed(position) {
-            return true;
-        }
-        let mut owed = Owed::default();
-        let starts =
-            !self.tell_idle(Patience::Tries) && !self.free.is_empty() && H::try_lock(self).is_ok();
-        if starts && H::start_searching(self, &mut owed).is_err() {
-            // Other threads may have relied on this start (A4).
-            owed.look();
-        }
-        self.pay(&mut owed);
-        false
-    }
-
     /// Takes a task back from the mailbox or the queue, and counts it by `count`. Returns `None` if a
     /// worker has started the task, or if another thread has taken it out first.
     #[must_use]

@@ -5,6 +5,7 @@
 pub(crate) mod call;
 pub(crate) mod host;
 mod last_worker;
+mod look_anyway;
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 mod page_tests;
 mod pay;

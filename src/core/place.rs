@@ -340,6 +340,15 @@ impl<H: Host> Core<H> {
         self.claim_ready().or_else(|| H::claim_reserve(self))
     }
 
+    /// Claims an idle worker as a thread with this patience may. One that only tries asks the ready ring alone, because the
+    /// reserve is behind the host's lock.
+    pub(super) fn claim_by(&self, patience: Patience) -> Option<(usize, Claim<'_>)> {
+        match patience {
+            Patience::Waits => self.claim_idle(),
+            Patience::Tries => self.claim_ready(),
+        }
+    }
+
     /// Claims an idle worker from the ready ring.
     fn claim_ready(&self) -> Option<(usize, Claim<'_>)> {
         std::iter::from_fn(|| self.ready.pop())
@@ -415,8 +424,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Tells an idle worker to look at the queue, unless nothing is queued or `enough` returns
-    /// `true` for the counts. Returns `false` if no worker is idle. A thread that only tries asks the ready ring
-    /// alone, because the reserve is behind the host's lock.
+    /// `true` for the counts. Returns `false` if no worker is idle that this thread may claim.
     ///
     /// This thread raises `notified` before it claims a worker. Other threads that see the count
     /// may skip their own search for a worker. So if this thread finds no worker, it lowers the
@@ -432,61 +440,13 @@ impl<H: Host> Core<H> {
                 return false;
             }
             let notice = self.in_flight.notify();
-            let claimed = match even_reserve {
-                true => self.claim_idle(),
-                false => self.claim_ready(),
-            };
-            if let Some((slot, claim)) = claimed {
+            if let Some((slot, claim)) = self.claim_by(patience) {
                 self.set_last_worker(slot, 0);
                 claim.notify(notice);
                 return true;
             }
             self.in_flight.forgo(notice);
         }
-    }
-
-    /// Tells an idle worker to look at the queue, if there is one and something is queued. Returns `false` if no worker is idle.
-    /// The notice comes after the claim. So no thread relies on this one, which need not look further.
-    pub(crate) fn tell_idle(&self, patience: Patience) -> bool {
-        if self.queue.is_empty() {
-            return true;
-        }
-        let claimed = match patience {
-            Patience::Waits => self.claim_idle(),
-            Patience::Tries => self.claim_ready(),
-        };
-        let Some((slot, claim)) = claimed else {
-            return false;
-        };
-        self.set_last_worker(slot, 0);
-        claim.notify(self.in_flight.notify());
-        true
-    }
-
-    /// Makes workers look at the queue, whatever the counts and the ready ring say, and whoever looks already: that thread
-    /// may be stopped. Notifies an idle worker that sleeps for each queued task. If too few do, starts one, if a slot is
-    /// free. Returns the error if that needs the host's lock, and another thread has it.
-    #[cold]
-    pub(crate) fn look_anyway(self: &Arc<Self>, owed: &mut Owed) -> Result<(), IsHeld> {
-        self.pass_some_dead(owed);
-        let mut told = 0;
-        for slot in &self.slots {
-            if told >= self.queue.len() {
-                return Ok(());
-            }
-            if let Some(claim) = slot.claim_idle() {
-                // The notice comes after the claim: others that saw it without a worker would look in vain.
-                // One that is awake may be stopped.
-                told += u64::from(claim.is_parked());
-                claim.notify(self.in_flight.notify());
-            }
-        }
-        H::try_lock(self)?;
-        if H::start_searching(self, owed).is_err() {
-            // Other threads may have relied on this start (A4).
-            owed.look();
-        }
-        Ok(())
     }
 
     /// Returns the counts, as far as this thread may rely on them.

@@ -57,11 +57,7 @@ impl Core {
     /// Starts a worker that looks at the queue, and pays what that leads to.
     pub(crate) fn start_worker(self: &Arc<Self>) -> Result<(), NotStarted> {
         let mut owed = Owed::default();
-        let started = self.spawn_searcher(&mut owed);
-        if started.is_err() {
-            // Other threads may have relied on this start (A4).
-            owed.look();
-        }
+        let started = self.start_or_look(&mut owed);
         self.pay(&mut owed);
         started
     }

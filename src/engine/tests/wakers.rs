@@ -25,6 +25,14 @@ fn two_workers() -> Builder {
 /// Returns a pool whose worker calls a waker, which waits until the other value is dropped. The worker is this thread's last
 /// one.
 fn calls_a_waker(builder: Builder) -> (Pool, mpsc::Sender<()>) {
+    calls_a_waker_after(builder, |_| ())
+}
+
+/// As [`calls_a_waker`]. Calls `meanwhile` while the worker runs its task.
+fn calls_a_waker_after(
+    builder: Builder,
+    meanwhile: impl FnOnce(&Core),
+) -> (Pool, mpsc::Sender<()>) {
     let pool = builder.build().expect("a pool");
     let (open, gate) = mpsc::channel::<()>();
     let served = pool.awaitable().serve(move || gate.recv());
@@ -33,6 +41,7 @@ fn calls_a_waker(builder: Builder) -> (Pool, mpsc::Sender<()>) {
     let waker = Waker::from(Arc::new(Blocks(Mutex::new(wake_ends))));
     let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
     assert!(polled.is_pending());
+    meanwhile(pool.core());
     open.send(()).expect("it waits");
     // Not only `Calling`: the handle is dropped here, and its waker must have been taken before.
     until(|| pool.core().slots[0].record.pays() == Kinds::WAKERS);
@@ -101,23 +110,36 @@ fn a_blocked_thread_has_others_look_until_no_lock_is_held() {
     end(pool.core());
 }
 
+/// Law 5: as above. An idle worker on the bench takes the task, and no thread is started.
+#[test]
+fn a_blocked_thread_has_a_worker_on_the_bench_look() {
+    let pool = two_workers().min_workers(1).build().expect("a pool");
+    let core = pool.core();
+    until(|| core.slots[0].load().is_parked());
+    until(|| {
+        core.sweep(&mut lock(&core.host.registry), now());
+        core.slots[0].load().is_benched()
+    });
+    let (tell, told) = mpsc::channel();
+    let (mut task, permit) = accepted(core, move || tell.send(()).expect("a test"));
+    let position = core.queue.push(&mut task, permit);
+    assert!(!core.has_waited_long(Location::Queue { position }));
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
+    assert!(core.has_waited_long(Location::Queue { position }));
+    assert_eq!(core.stats().spawned, 1);
+    end(core);
+}
+
 /// Law 5: a worker has ended a task, and finds another one in the queue. It has another worker look before it calls a waker.
 #[test]
 fn a_worker_has_others_look_before_it_calls_a_waker() {
-    let pool = two_workers().build().expect("a pool");
-    let core = pool.core();
-    let (open, gate) = mpsc::channel::<()>();
-    let mut handle = pin!(pool.awaitable().serve(move || gate.recv()).expect("space"));
-    let (end_wake, wake_ends) = mpsc::channel();
-    let waker = Waker::from(Arc::new(Blocks(Mutex::new(wake_ends))));
-    let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
-    assert!(polled.is_pending());
     let (tell, told) = mpsc::channel();
-    push_only(core, move || tell.send(()).expect("a test"));
-    open.send(()).expect("it waits");
+    let (pool, end_wake) = calls_a_waker_after(two_workers(), |core| {
+        push_only(core, move || tell.send(()).expect("a test"));
+    });
     assert_eq!(told.recv_timeout(LIMIT), Ok(()));
     drop(end_wake);
-    end(core);
+    end(pool.core());
 }
 
 /// Law 5: a task does not wait for a waker beside an idle worker.
