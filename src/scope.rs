@@ -157,7 +157,7 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
             }
         }
         ctx.may_owe();
-        end(TaskEnd::ran(panicked));
+        end.end(TaskEnd::ran(panicked));
         // This, or its last step later, may end the scope's wait. So the scope may be gone afterwards.
         let gone = pending.end(Ended::Completed);
         debug_assert!(gone.line.is_none(), "a scope has no limit");

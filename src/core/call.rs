@@ -106,7 +106,7 @@ unsafe impl<S: StoredOptions, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {
             // so that `finish` does not count the task as timed out again.
             ctx.record.set_due(NEVER);
         }
-        end(TaskEnd::ran(panicked));
+        end.end(TaskEnd::ran(panicked));
         if let Some(result) = result {
             // The outcome is written only now, right before `done` is raised, because the caller
             // polls that cache line. An earlier write would move it between the cores once

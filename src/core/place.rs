@@ -88,7 +88,7 @@ impl<H: Host> Core<H> {
 
     /// Pushes the task for this thread's last worker, which is `Calling` and looks at the queue as soon as its wakers have
     /// returned (A7). So no thread is started for a caller that awaits one task after the other (law 5). But a waker may not return
-    /// for long. So an idle worker is notified, if there is one; and of several queued tasks, only one waits for the waker.
+    /// for long. So an idle worker is told, if there is one; and of several queued tasks, only one waits for the waker.
     fn leave_to_last_worker(
         self: &Arc<Self>,
         accepted: Accepted,
@@ -96,11 +96,9 @@ impl<H: Host> Core<H> {
         owed: &mut Owed,
     ) -> Location {
         let position = self.queue.push(task, accepted.permit);
-        let is_told = self.notify_idle(Seen::is_any_counted, Patience::Waits);
-        // This thread has had a notice, on which others may have relied (A4). So it looks if any other task is queued; or if
-        // the last worker has left `Calling`: it may have looked before the push (P1).
-        let is_other_queued = || self.queue.len() > 1 || self.queue.has_passed(position);
-        if !is_told && (is_other_queued() || !self.is_last_worker_calling()) {
+        // If the last worker has left `Calling`, it may have looked before the push (P1).
+        let relies_on_last = || self.queue.len() <= 1 && self.is_last_worker_calling();
+        if !self.tell_idle(Patience::Waits) && !relies_on_last() {
             self.look(Seen::is_any_counted, owed);
         }
         H::has_pushed(self, position, accepted.stamp, owed);
@@ -430,7 +428,7 @@ impl<H: Host> Core<H> {
     /// may skip their own search for a worker. So if this thread finds no worker, it lowers the
     /// count and looks again (A4). It then sees the tasks that those threads pushed.
     #[must_use = "others may have relied on this thread's notice, so it has to look further"]
-    pub(crate) fn notify_idle(&self, enough: impl Fn(Seen) -> bool, patience: Patience) -> bool {
+    fn notify_idle(&self, enough: fn(Seen) -> bool, patience: Patience) -> bool {
         let even_reserve = patience == Patience::Waits;
         loop {
             if self.queue.is_empty() || enough(self.relied_on()) {

@@ -34,7 +34,7 @@ use crate::parts::queue::Popped;
 use crate::parts::slot::{Order, Slot, State};
 use crate::sync::{now, Arc};
 use crate::work::context::Ctx;
-use crate::work::job::{Task, TaskEnd};
+use crate::work::job::{End, Task, TaskEnd};
 use crate::work::owed::{Kinds, Owed};
 use crate::work::record::Record;
 use std::cell::Cell;
@@ -142,22 +142,21 @@ impl<H: Host> Worker<'_, H> {
     /// Runs one task, to its end. Returns the worker's state: see [`after_task`](Self::after_task).
     #[inline(always)]
     fn run(&self, place: &mut Option<Task>, permit: Permit, id: u64) -> State {
-        // The permit lies with the task, until `end_task` takes it.
-        permit.leave_with_task();
         self.ctx.task_id.set(id);
         let has_waiter = place.as_ref().is_some_and(|task| task.table.offered);
         self.has_waiter.set(has_waiter);
-        Task::run_in(place, self.ctx, &mut |ended| self.end_task(ended));
+        let mut end = |ended, permit| self.end_task(ended, permit);
+        Task::run_in(place, self.ctx, End::new(permit, &mut end));
         self.state.get()
     }
 
     /// Ends a task: gives the task's permit back, makes the worker free, and counts the task. The task calls
-    /// this once, before its waiter is released.
+    /// this before its waiter is released.
     #[inline(always)]
-    fn end_task(&self, ended: TaskEnd) {
+    fn end_task(&self, ended: TaskEnd, permit: Permit) {
         // The permit comes before the state, which depends on what that leads to. It comes before the count: a thread
         // that sees in the figures that nothing runs finds space.
-        let given = self.core.gate.give(Permit::of_taken_task());
+        let given = self.core.gate.give(permit);
         if given.needs_care() {
             self.ctx.owe(|owed| owed.note_given(1, given));
         }
@@ -235,11 +234,8 @@ impl<H: Host> Worker<'_, H> {
     /// Other threads may have relied on this worker. So if a task is queued, another worker must look
     /// for it (A2).
     fn stop_watching(&self) {
-        if let Some(must_look) = self.leave_count() {
-            if !self.core.queue.is_empty() {
-                self.ctx.owe(Owed::look);
-            }
-            must_look.fulfill();
+        if (self.leave_count()).is_some_and(|must_look| must_look.look(&self.core.queue)) {
+            self.ctx.owe(Owed::look);
         }
     }
 
@@ -322,15 +318,11 @@ impl<H: Host> Worker<'_, H> {
             if let Some(next) = self.spin.look_for(|| self.poll(), stop) {
                 return next;
             }
-            if let Some(must_look) = self.leave_count() {
-                let is_empty = self.core.queue.is_empty();
-                must_look.fulfill();
-                if !is_empty {
-                    if self.claim_own_slot() {
-                        return Next::Search(None);
-                    }
-                    self.ctx.owe(Owed::look);
+            if (self.leave_count()).is_some_and(|must_look| must_look.look(&self.core.queue)) {
+                if self.claim_own_slot() {
+                    return Next::Search(None);
                 }
+                self.ctx.owe(Owed::look);
             }
             if self.ctx.owes() {
                 // An idle worker owes nothing else, but that its look may find that the OS refuses a thread. Another

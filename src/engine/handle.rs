@@ -41,7 +41,7 @@ unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSi
                 decision.forget(task_id);
             }
             ctx.may_owe();
-            end(TaskEnd::Cancelled);
+            end.end(TaskEnd::Cancelled);
             let release = self.discard(|| TaskError::Cancelled);
             return ctx.owe(|owed| release.settle(owed));
         }
@@ -50,7 +50,7 @@ unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSi
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.node().is_gone()) };
         // Another thread may register a waker until the outcome is there.
         ctx.may_owe();
-        end(TaskEnd::ran(panicked));
+        end.end(TaskEnd::ran(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
         let remains = self.end(outcome).release();
         if !remains.is_empty() {

@@ -177,7 +177,7 @@ fn law05_a_start_without_a_slot_looks_for_one_again() {
     let (permit, _) = core.gate.take().expect("space");
     let (mut task, mut owed) = (None, Owed::default());
     for slot in held {
-        let permit = Permit::of_taken_task();
+        let permit = Permit::of_model();
         let (back, why) = core
             .spawn_with(slot, &mut task, permit, &mut owed)
             .expect_err("the limit is reached");

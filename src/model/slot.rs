@@ -81,8 +81,7 @@ impl Slot {
 
     /// Gives a new worker its first task, as the spawner does. Returns the task's generation.
     pub fn hand_first(&self, task: usize, revocable: bool) -> u64 {
-        self.held()
-            .hand_over(task, Permit::of_taken_task(), revocable)
+        self.held().hand_over(task, Permit::of_model(), revocable)
     }
 
     /// Sends a new worker to the queue. The spawner calls it, or the caller that has taken the
@@ -130,13 +129,13 @@ impl Slot {
     /// it. Returns the task's generation.
     pub fn hand_over(&self, held: Held<'_>, task: usize, revocable: bool) -> u64 {
         assert!(held.0.is_of(&self.slot));
-        ManuallyDrop::into_inner(held.0).hand_over(task, Permit::of_taken_task(), revocable)
+        ManuallyDrop::into_inner(held.0).hand_over(task, Permit::of_model(), revocable)
     }
 
     /// Tells the worker to look at the queue.
     pub fn notify(&self, held: Held<'_>) {
         assert!(held.0.is_of(&self.slot));
-        ManuallyDrop::into_inner(held.0).notify(Notice::of_slot());
+        ManuallyDrop::into_inner(held.0).notify(Notice::of_model());
     }
 
     /// Takes an offered task back. If that succeeds, the caller holds the slot.
@@ -235,7 +234,7 @@ impl Slot {
                         Told::Run(task)
                     }
                     Order::Search(notice) => {
-                        notice.into_iter().for_each(Notice::leave_in_slot);
+                        notice.into_iter().for_each(std::mem::forget);
                         Told::Search
                     }
                     Order::Retire => Told::Retire,

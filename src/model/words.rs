@@ -15,18 +15,18 @@ impl Counts {
 
     /// Counts a worker that is told to look at the queue.
     pub fn notify(&self) {
-        self.0.notify().leave_in_slot();
+        std::mem::forget(self.0.notify());
     }
 
     /// Counts a notified worker as awake, as it does when it begins to look at the queue.
     pub fn arrive(&self) {
-        Awake::default().enter_notified(&self.0, Notice::of_slot());
+        Awake::default().enter_notified(&self.0, Notice::of_model());
     }
 
     /// Removes a worker from the count `awake`, because it no longer watches the queue.
     pub fn stop_watching(&self) {
         let must_look = Awake::counted().leave(&self.0);
-        must_look.expect("counted").fulfill();
+        must_look.expect("counted").ignore();
     }
 
     /// Returns `true` if a worker looks at the queue, or has been told to.

@@ -14,6 +14,7 @@
 //! A worker that is counted as awake runs no user code, and waits for no lock. Debug builds and models assert it. A thread
 //! that seeks a worker may wait for a lock, or for the OS to start a thread.
 
+use crate::parts::queue::Queue;
 use crate::sync::{set_relied_on, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::AtomicBool;
@@ -36,12 +37,18 @@ pub(crate) struct Notice(());
 
 impl Notice {
     /// Leaves the notice with a slot, by a step to `Notified`.
-    pub(crate) fn leave_in_slot(self) {
+    pub(super) fn leave_in_slot(self) {
         std::mem::forget(self);
     }
 
     /// Returns the notice of a slot that has just left `Notified`.
-    pub(crate) fn of_slot() -> Self {
+    pub(super) fn of_slot() -> Self {
+        Self(())
+    }
+
+    /// Returns a notice that is in no count, for models.
+    #[cfg(lazypool_loom)]
+    pub(crate) fn of_model() -> Self {
         Self(())
     }
 }
@@ -60,8 +67,17 @@ impl Drop for Notice {
 pub(crate) struct MustLook(());
 
 impl MustLook {
-    /// Notes that the queue was looked at, or that a look is owed now.
-    pub(crate) fn fulfill(self) {
+    /// Looks at the queue. Returns `true` if a task is there. Then this worker searches, or owes a look.
+    #[inline]
+    #[must_use = "a task may be queued, and nobody looks"]
+    pub(crate) fn look<T>(self, queue: &Queue<T>) -> bool {
+        std::mem::forget(self);
+        !queue.is_empty()
+    }
+
+    /// Does not look. For tests and models.
+    #[cfg(any(test, lazypool_loom))]
+    pub(crate) fn ignore(self) {
         std::mem::forget(self);
     }
 }
@@ -241,11 +257,11 @@ mod tests {
         assert_eq!(counts.figures(), [1, 1]);
         worker.enter_notified(&counts, notice);
         assert_eq!((counts.figures(), worker.is_counted()), ([1, 0], true));
-        worker.leave(&counts).expect("counted").fulfill();
+        worker.leave(&counts).expect("counted").ignore();
         let notice = counts.notify();
         worker.enter_notified(&counts, notice);
         assert_eq!(counts.figures(), [1, 0]);
-        worker.leave(&counts).expect("counted").fulfill();
+        worker.leave(&counts).expect("counted").ignore();
         let notice = counts.notify();
         counts.forgo(notice);
         assert_eq!((counts.figures(), worker.is_counted()), ([0, 0], false));

@@ -7,6 +7,7 @@
 
 use crate::error::TaskError;
 use crate::parts::completion::{Answered, WaitNode};
+use crate::parts::gate::Permit;
 use crate::parts::members::{Ended, Gone, Leaving, Pending};
 use crate::work::context::Ctx;
 use crate::work::env::Env;
@@ -54,9 +55,24 @@ impl TaskEnd {
     }
 }
 
-/// A function that does the worker's part of a task's end. It gives the task's permit back, makes the
-/// worker free, and counts the task. It is called once, before the task's waiter is released.
-pub(crate) type End<'a> = &'a mut dyn FnMut(TaskEnd);
+/// The worker's part of a task's end, with the task's permit. It is used up once, before the task's waiter is released.
+#[must_use = "the task's permit is not given back, and the task is not counted"]
+pub(crate) struct End<'a> {
+    permit: Permit,
+    end: &'a mut dyn FnMut(TaskEnd, Permit),
+}
+
+impl<'a> End<'a> {
+    pub(crate) fn new(permit: Permit, end: &'a mut dyn FnMut(TaskEnd, Permit)) -> Self {
+        Self { permit, end }
+    }
+
+    /// Gives the task's permit back, makes the worker free, and counts the task.
+    #[inline(always)]
+    pub(crate) fn end(self, ended: TaskEnd) {
+        (self.end)(ended, self.permit);
+    }
+}
 
 /// Makes the error that says why an accepted task never runs: any but `Panicked`.
 pub(crate) type NeverRan = fn() -> TaskError;
@@ -160,17 +176,18 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         }
         let pending = self.pending();
         let mut outcome = Ended::Discarded;
-        self.job.run(ctx, &mut |ended| {
+        let mut with_options = |ended: TaskEnd, permit| {
             ctx.finish();
             if pending.is_some() {
                 ctx.may_owe();
             }
-            end(ended);
+            (end.end)(ended, permit);
             outcome = ended.of_group();
             if let (true, Some(pending)) = (J::OFFERED, &pending) {
                 pass_in(ctx, pending.has_ended(outcome));
             }
-        });
+        };
+        self.job.run(ctx, End::new(end.permit, &mut with_options));
         // The task leaves its group only after its waiter has the outcome.
         match pending {
             Some(pending) if J::OFFERED => leave(ctx, pending.has_left()),
@@ -206,7 +223,7 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
             ctx.drop_captured(release.captured.take());
         }
         ctx.may_owe();
-        end(why);
+        end.end(why);
         ctx.owe(|owed| release.settle(owed));
     }
 
@@ -420,7 +437,7 @@ unsafe impl<F: FnOnce() + Send + 'static> Job for F {
     #[inline(always)]
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
         let panicked = has_panicked(ctx.call(self));
-        end(TaskEnd::ran(panicked));
+        end.end(TaskEnd::ran(panicked));
     }
 
     fn discard(self, _: NeverRan) -> Release {
