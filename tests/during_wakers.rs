@@ -1,5 +1,5 @@
-//! A task that a thread leaves to its last worker, which calls a waker and then drops a value: the drop may take long,
-//! or wait for that very task. And a task that a worker has taken, and that waits for a waker. Laws 2, 3, 10 and 21.
+//! A task that a thread hands to its last worker, which calls a waker and then drops a value. And a task that a worker has taken
+//! from the queue, and that waits for a waker. Laws 2, 3, 10 and 21.
 
 mod common;
 
@@ -72,14 +72,8 @@ impl Scene {
         let job = move || tell.send(submit(&pool)).unwrap_or_default();
         self.jobs.send(Box::new(job)).unwrap();
         wait_until("the task", || self.pool.stats().accepted > accepted);
-        // A pool without a queue counts it as running.
-        let left = usize::from(self.pool.queue_capacity() > 0);
         let s = self.pool.stats();
-        // A thread that is blocked for it has others look after a while.
-        assert!(
-            s.queued == left || s.spawned > 2,
-            "it is left to that worker: {s}"
-        );
+        assert_eq!((s.queued, s.spawned), (0, 2), "that worker has it: {s}");
         told
     }
 
@@ -109,142 +103,131 @@ impl Scene {
     }
 }
 
-/// First aid: a nudge has another worker run a task that was left to a worker whose waker does not return.
-#[test]
-fn a_nudge_frees_a_task_from_a_worker_that_calls_a_waker() {
-    type Submit = fn(&Pool, &Group, Task);
-    type Task = Box<dyn FnOnce() + Send>;
-    let verbs: [Submit; 4] = [
-        |pool, _, task| must_serve(pool, task),
-        |pool, _, task| pool.do_with_deadline(task, LONG).unwrap(),
-        |pool, _, task| must_await(pool.awaitable(), task).detach(),
-        |_, group, task| must_serve_in(group, task),
-    ];
-    timed_each(product([0, 4], [0, 1, 2, 3]), move |(queue, verb)| {
-        let scene = Scene::new(3, queue);
-        let (group, (ran, runs)) = (scene.pool.group(), mpsc::channel());
-        let task = Box::new(move || ran.send(()).unwrap());
-        let told = scene.give(move |pool| verbs[verb](pool, &group, task));
-        scene.pool.nudge();
-        arrives("the task", &runs);
-        arrives("its submission", &told);
-        scene.end_wake();
-        assert_eq!(scene.end(), (0, 0));
-    });
-}
+type Submit = fn(&Pool, &Group, mpsc::Sender<()>);
 
-/// Laws 3 and 21: a thread is blocked for a task that it has left to a worker, which calls a waker. That takes long, so others run
-/// the task. (The waker might even wait for it, which it must not.)
-#[test]
-fn law03_law21_a_blocked_caller_waits_for_no_waker() {
-    timed_each(product([0, 4], [false, true]), |(queue, joins)| {
-        let scene = Scene::new(3, queue);
-        let told = scene.give(move |pool| match joins {
-            true => must_await(pool.awaitable(), || 7).join().unwrap(),
-            false => pool.do_with_deadline(|| 7, LONG).unwrap(),
-        });
-        assert_eq!(arrives("the value", &told), 7);
-        scene.end_wake();
-        assert_eq!(scene.end(), (0, 0));
-    });
-}
+/// The ways to submit a task that sends `()`.
+const VERBS: [Submit; 5] = [
+    |pool, _, ran| must_serve(pool, move || ran.send(()).unwrap()),
+    |pool, _, ran| {
+        pool.do_with_deadline(move || ran.send(()).unwrap(), LONG)
+            .unwrap();
+    },
+    |pool, _, ran| {
+        let handle = must_await(pool.awaitable(), move || ran.send(()).unwrap());
+        handle.join().unwrap();
+    },
+    |_, group, ran| must_serve_in(group, move || ran.send(()).unwrap()),
+    |_, group, ran| {
+        group
+            .do_with_deadline(move || ran.send(()).unwrap(), LONG)
+            .unwrap();
+    },
+];
 
-/// Law 3: while the value is dropped, another worker runs the task, however it was submitted.
+/// Law 21: a waker, and the drop of what it drops, hold up the task that was handed to their worker, and no other one.
 #[test]
-fn law03_a_task_does_not_wait_for_a_drop_on_the_worker_that_it_was_left_to() {
-    type Submit = fn(&Pool, &Group, mpsc::Sender<()>);
-    let verbs: [(&str, Submit); 5] = [
-        ("serve", |pool, _, ran| {
-            must_serve(pool, move || ran.send(()).unwrap())
-        }),
-        ("call", |pool, _, ran| {
-            pool.do_with_deadline(move || ran.send(()).unwrap(), LONG)
-                .unwrap();
-        }),
-        ("handle", |pool, _, ran| {
-            let handle = must_await(pool.awaitable(), move || ran.send(()).unwrap());
-            handle.join().unwrap();
-        }),
-        ("group", |_, group, ran| {
-            must_serve_in(group, move || ran.send(()).unwrap())
-        }),
-        ("a group's call", |_, group, ran| {
-            group
-                .do_with_deadline(move || ran.send(()).unwrap(), LONG)
-                .unwrap();
-        }),
-    ];
+fn law21_one_task_waits_for_a_waker_and_for_what_it_drops() {
     timed_each(product([0, 4], [0, 1, 2, 3, 4]), move |(queue, verb)| {
         let scene = Scene::new(3, queue);
         let (group, (ran, runs)) = (scene.pool.group(), mpsc::channel());
-        let (name, submit) = verbs[verb];
         let told = scene.leave({
             let group = group.clone();
-            move |pool| submit(pool, &group, ran)
+            move |pool| VERBS[verb](pool, &group, ran)
         });
-        arrives(name, &runs);
-        arrives(name, &told);
+        let (other, others) = mpsc::channel();
+        for submit in VERBS {
+            submit(&scene.pool, &group, other.clone());
+            arrives("another task", &others);
+            wait_until("its end", || scene.pool.stats().idle == 1);
+        }
+        assert_eq!(runs.try_recv(), Err(mpsc::TryRecvError::Empty));
+        scene.drops.open();
+        arrives("the task", &runs);
+        arrives("its submission", &told);
         group.wait();
         assert_eq!(scene.end(), (0, 0));
     });
 }
 
-/// Laws 3 and 21: while no worker is free, a caller takes the task back at its deadline.
+/// Laws 3 and 21: a caller takes its task back at its deadline, during the waker or the drop.
 #[test]
-fn law03_a_caller_finds_its_task_in_the_queue() {
-    timed_each([0, 4], |queue| {
-        let scene = Scene::new(2, queue);
-        let told = scene.leave(|pool| {
+fn law03_a_caller_takes_its_task_back_from_a_worker_that_calls_a_waker() {
+    timed_each(product([0, 4], [false, true]), |(queue, drops)| {
+        let scene = Scene::new(3, queue);
+        let call = |pool: &Pool| {
             let result = pool.do_with_deadline(|| (), ms(300));
             matches!(result, Err(DeadlineError::Expired(_)))
-        });
+        };
+        let told = match drops {
+            true => scene.leave(call),
+            false => scene.give(call),
+        };
         assert!(arrives("the call", &told), "it has not run");
+        scene.end_wake();
         assert_eq!(scene.end(), (0, 1));
     });
 }
 
-/// Law 21: a handle cancels its task, by its drop or by a call.
+/// Law 21: a handle cancels its task, by its drop or by a call: during the waker at once, during the drop as its worker comes to it.
 #[test]
-fn law21_a_handle_finds_its_task_in_the_queue() {
-    timed_each(product([0, 4], [false, true]), |(queue, drops)| {
-        let (scene, ledger) = (Scene::new(2, queue), Ledger::new(1));
+fn law21_a_handle_cancels_a_task_that_a_worker_has_which_calls_a_waker() {
+    let cases = product(product([0, 4], [false, true]), [false, true]);
+    timed_each(cases, |((queue, drops_handle), during_drop)| {
+        let (scene, ledger) = (Scene::new(3, queue), Ledger::new(1));
         let task = ledger.task(0);
-        let told = scene.leave(|pool| must_await(pool.awaitable(), task));
+        let serve = |pool: &Pool| must_await(pool.awaitable(), task);
+        let told = match during_drop {
+            true => scene.leave(serve),
+            false => scene.give(serve),
+        };
         let handle = arrives("the handle", &told);
-        if drops {
+        if drops_handle {
             drop(handle);
         } else {
             handle.cancel();
+            if during_drop {
+                scene.drops.open();
+            }
             assert!(matches!(handle.join(), Err(TaskError::Cancelled)));
         }
-        assert_eq!(ledger.fate(0), (0, 1), "on this thread");
+        if !during_drop {
+            assert_eq!(ledger.fate(0), (0, 1), "on this thread");
+            scene.end_wake();
+        }
         assert_eq!(scene.end(), (1, 0));
+        assert_eq!(ledger.fate(0), (0, 1));
     });
 }
 
-/// Law 2: a group's cancel discards the task. So does a shutdown.
+/// Laws 2 and 10: a cancel of its group discards a task that was handed to the worker. A shutdown lets it run.
 #[test]
-fn law02_a_cancel_and_a_shutdown_find_the_task_in_the_queue() {
+fn law02_law10_a_cancel_and_a_shutdown_during_a_waker() {
     timed_each(product([0, 4], [false, true]), |(queue, shuts_down)| {
-        let scene = Scene::new(2, queue);
+        let scene = Scene::new(3, queue);
         let group = scene.pool.group();
-        let told = scene.leave({
+        let told = scene.give({
             let group = group.clone();
             move |_| match group.do_with_deadline(|| (), LONG) {
-                Err(DeadlineError::Refused(refused)) => refused.into_parts().1,
+                Err(DeadlineError::Refused(refused)) => Some(refused.into_parts().1),
+                Ok(()) => None,
                 other => panic!("{other:?}"),
             }
         });
-        wait_until("the queue", || queue == 0 || scene.pool.stats().queued == 1);
         if shuts_down {
-            scene.pool.shutdown(Shutdown::Discard, ms(0));
-            assert!(matches!(arrives("the call", &told), Refusal::Closed));
+            let report = scene.pool.shutdown(Shutdown::Discard, ms(0));
+            assert_eq!((report.discarded, report.stragglers.len()), (0, 2));
         } else {
             group.cancel();
-            assert!(matches!(arrives("the call", &told), Refusal::Cancelled));
+        }
+        scene.end_wake();
+        scene.drops.open();
+        let why = arrives("the call", &told);
+        match shuts_down {
+            true => assert!(why.is_none(), "{why:?}"),
+            false => assert!(matches!(why, Some(Refusal::Cancelled)), "{why:?}"),
         }
         group.wait();
-        assert_eq!(scene.end(), (1, 0));
+        assert_eq!(scene.end(), (u64::from(!shuts_down), 0));
     });
 }
 

@@ -113,6 +113,43 @@ fn revoke_against_start() {
     });
 }
 
+/// A thread claims a worker that calls wakers, and perhaps takes its task back, as the wakers return. Another one has popped the
+/// worker's entry. Excludes: two owners of one worker; an order that the worker does not see; an idle worker that is
+/// neither listed nor on the bench. Preemptions: 4.
+#[test]
+fn a_claim_against_the_end_of_wakers() {
+    for owes in [false, true] {
+        check_idle(Some(4), move |slot| {
+            runs(slot, claim(slot));
+            slot.begin_calls();
+            let caller = beside(slot, |slot| {
+                let generation = slot.hand_over(slot.claim_calling()?, 2, true);
+                let back = slot.revoke(generation).is_some();
+                if back {
+                    slot.search_first();
+                }
+                Some(back)
+            });
+            let popper = beside(slot, |slot| give(slot, slot.claim_ready(), 3));
+            let claimed = !slot.end_calls(owes);
+            let told = claimed.then(|| slot.wait());
+            if claimed || owes {
+                slot.publish_idle();
+            }
+            let back = caller.join().unwrap();
+            assert_eq!(
+                told,
+                back.map(|back| if back { Told::Search } else { Told::Run(2) })
+            );
+            if popper.join().unwrap() {
+                assert_eq!(slot.wait(), Told::Run(3));
+                slot.publish_idle();
+            }
+            assert_idle(slot);
+        });
+    }
+}
+
 /// A new worker ends its start hook while a caller takes its task back. Excludes: a worker that uses
 /// a slot that the caller still holds; a worker that does not learn that it should look at the queue; a
 /// task that ran and came back, or neither. All interleavings.

@@ -54,8 +54,8 @@ struct Call<S> {
     unstarted: UnsafeCell<Option<Unstarted>>,
 }
 
-/// The task of a caller that waits. A `WaitJob` exists until the task is started, discarded or
-/// taken back. Until then the caller waits, so `waiter` is valid.
+/// The task of a caller that waits. A `WaitJob` exists until the task has started, or until its caller has it back. Until then the
+/// caller is in its call, so `waiter` is valid.
 struct WaitJob<S, F, R> {
     waiter: *const CallNode<S, R>,
     /// Set if the task has options. The flag is here and not in the waiter, so that the worker need
@@ -246,7 +246,7 @@ fn wait_for<H: Host>(
     let left_at = core.env.due(deadline);
     node.set_deadline(left_at);
     core.pay_debts(debts);
-    match node.wait(deadline, core.parallel, || core.has_waited_long(location)) {
+    match node.wait(deadline, core.parallel) {
         None => return leave(core, location, entrance, node, left_at),
         Some(step) => {
             // A worker that took the task from the queue has published its slot. It is probably
@@ -289,7 +289,7 @@ impl<H: Host> Core<H> {
         let (task, permit, claim) = it.revoke(generation)?;
         count(self, &task);
         it.record.count_unrun();
-        // No thread may rely on the worker, which may be calling user code, so it is not counted.
+        // No thread may rely on the worker, which may be calling user code, so this is no notice.
         claim.send_uncounted();
         owed.give(&self.gate, permit);
         Some(task)

@@ -9,11 +9,12 @@ use crate::work::job::{Task, TaskEnd};
 use crate::work::owed::Owed;
 use std::io;
 
-/// The reason why no worker was started. If the spawner had popped a slot, it has given it back.
+/// The reason why no worker was started. If the spawner had popped a slot, it has given it back to the host.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum NotStarted {
-    /// There may be no further worker, or it would have nothing to do.
+    /// There may be no further worker, and the slot is not free after that; or nothing is queued; or another thread has popped
+    /// the free slot. So a thread that looks again does not find the same slot free for the same task.
     NotNeeded,
     /// The OS refused a thread.
     Failed(io::Error),
@@ -22,12 +23,14 @@ pub(crate) enum NotStarted {
 /// The pool around a core.
 ///
 /// The core finds a worker for a task and runs it. It asks its host for the rest, by these functions
-/// only. Each doc says what the core relies on.
+/// only. Each doc says what the core relies on. The host's lock is the lock of its list of workers. A function waits for no
+/// lock, and calls no user code, unless its doc says so.
 pub(crate) trait Host: Sized + Send + Sync + 'static {
     // ---- more workers ---------------------------------------------------------------
 
     /// Starts a worker on a slot that the caller has popped from the free ring. The task is its first
-    /// order. On failure puts the slot back, and returns the permit.
+    /// order. Before the worker has that order, it counts as living, and the gate is not `ASLEEP` any more (A1). On failure gives
+    /// the slot back, and returns the permit. Waits for the host's lock, and for the OS.
     fn start_with(
         core: &Arc<Core<Self>>,
         slot: usize,
@@ -37,11 +40,13 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     ) -> Result<Location, (Permit, NotStarted)>;
 
     /// Takes a free slot, for a task that must not be queued. If the host has the free slots in hand, to deal them
-    /// out anew, waits for that.
+    /// out anew, waits for that, and so for the host's lock.
     fn take_slot(core: &Core<Self>) -> Option<usize>;
 
-    /// Starts a worker that looks at the queue. While the start is under way, the worker counts as
-    /// notified.
+    /// Starts a worker that looks at the queue, on a free slot. Raises `notified` before it takes the slot. The worker keeps that
+    /// notice. If the host holds the worker up, the notice is lowered once the worker is registered, and then an idle worker is
+    /// told (A4). On failure gives the slot back and lowers the count; the caller looks again. Waits for the host's
+    /// lock, and for the OS.
     fn start_searching(core: &Arc<Core<Self>>, owed: &mut Owed) -> Result<(), NotStarted>;
 
     /// Returns `true` if an idle worker may be found only by [`Host::claim_reserve`], because the host
@@ -52,7 +57,7 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// thread that should not wait. (It waits if another one takes the lock right after that, and is stopped.)
     fn try_lock(core: &Core<Self>) -> Result<(), IsHeld>;
 
-    /// Claims an idle worker that is not in the ready ring.
+    /// Claims an idle worker that is not in the ready ring. Waits for the host's lock.
     fn claim_reserve(core: &Core<Self>) -> Option<(usize, Claim<'_>)>;
 
     // ---- tasks ------------------------------------------------------------------------
@@ -60,7 +65,8 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// Returns what [`Host::has_pushed`] is to be told of a task that is submitted now.
     fn stamp(core: &Core<Self>) -> u64;
 
-    /// Called after each push that does not take the fast way. The host may take the task out again.
+    /// Called after each push that does not take the fast way. The host may take the task out again: it reads its flags after
+    /// the push (P3).
     fn has_pushed(core: &Arc<Core<Self>>, position: u64, stamp: u64, owed: &mut Owed);
 
     /// Counts a task that has left its place and will not run.
@@ -68,8 +74,10 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
 
     // ---- debts ------------------------------------------------------------------------
 
-    /// Passes a free permit on to the first submission that waits for it. `of` names the gate. If the thread
-    /// only tries, and another one holds the lock that is needed, does nothing and returns the error.
+    /// Passes a free permit on to the first submission that waits for it. `of` names the gate. Takes both under the lock of those
+    /// who wait. Places the task without that lock, as [`Core::place`] does, which may wait for the host's. Notes what is
+    /// left in `owed`: a waker, or a permit that came back. If the thread
+    /// only tries, and another one holds the lock of those who wait, does nothing and returns the error.
     fn pass(
         core: &Arc<Core<Self>>,
         of: u64,
@@ -77,32 +85,34 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
         owed: &mut Owed,
     ) -> Result<(), IsHeld>;
 
-    /// Called after the last permit of a closed pool was given back. A thread that only tries gets an error if
-    /// another one holds the lock that is needed.
+    /// Called after the last permit of a closed pool was given back. Tells idle workers to end. Waits for the host's lock. A thread that only
+    /// tries gets an error if another one holds it.
     fn all_is_over(core: &Arc<Core<Self>>, patience: Patience) -> Result<(), IsHeld>;
 
     // ---- a worker's life ----------------------------------------------------------------
 
-    /// Called by a new worker before it reads its first order.
+    /// Called by a new worker before it reads its first order. May call user code, and so hold the worker up.
     fn begin(worker: &Worker<'_, Self>);
 
     /// Returns `true` if this worker may have to end. Called once its task has ended, if the pool is
     /// not in its usual state. Ends the process if it is a child that the task has made.
     fn may_have_to_end(worker: &Worker<'_, Self>) -> bool;
 
-    /// Called by a worker that is `Paying`, before it looks at the queue. No thread relies on it, so this
-    /// may wait for a lock. Returns `true` if the worker has to end, and has become `Retiring`.
+    /// Called by a worker that is `Paying`, before it looks at the queue. Waits for the host's lock. Returns `true` if the worker has
+    /// to end: under that lock, it has become `Retiring`, and counts as ending.
     fn has_to_end(worker: &Worker<'_, Self>) -> bool;
 
     /// Returns `true` if a worker that is about to sleep should search instead, and so ask
     /// [`Host::has_to_end`]. It may get a task meanwhile, so this waits for no lock.
     fn should_search(worker: &Worker<'_, Self>) -> bool;
 
-    /// Ends a worker that is `Retiring`. Returns `None` if its slot has been given back; otherwise the
-    /// worker's next step.
+    /// Ends a worker that is `Retiring`, in these steps. Tries to pay what the worker owes; if more is left, the worker becomes `Paying`.
+    /// Waits for the host's lock. Under it, the worker becomes `Paying` if it is needed; or if it is the last one, and
+    /// [`Gate::sleep`](crate::parts::gate::Gate::sleep) fails. Otherwise its slot becomes `Free`, and is pushed to the free ring. Without the lock, pays a look
+    /// (A2), and returns `None`. A worker that has become `Paying` gets its next step: to search.
     fn end(worker: &Worker<'_, Self>) -> Option<Next>;
 
-    /// Called by a worker that has ended, after its last step on the slot.
+    /// Called by a worker that has ended, after its last step on the slot. May call user code, and waits for the host's lock.
     fn has_ended(worker: &Worker<'_, Self>);
 
     /// Parks a worker whose word says `PARKED`. Returns when it is unparked, or at any time before.

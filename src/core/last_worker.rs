@@ -57,10 +57,11 @@ impl<H> Core<H> {
         Some((slot, claim?))
     }
 
-    /// Returns `true` if this thread's last worker is `Calling`, and so is about to look at the queue.
-    pub(super) fn is_last_worker_calling(&self) -> bool {
+    /// Returns the slot of this thread's last worker if that worker calls wakers after its task.
+    pub(super) fn last_worker_calling(&self) -> Option<usize> {
         let (pool, slot, _) = LAST_WORKER.with(Cell::get);
-        pool == self.env.id && self.slots[slot].load().state() == State::Calling
+        let calls = pool == self.env.id && self.slots[slot].load().state() == State::Calling;
+        calls.then_some(slot)
     }
 
     /// Notes that a result arrived after this thread had yielded its CPU.

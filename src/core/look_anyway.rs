@@ -1,30 +1,11 @@
 //! Looks for a worker for the queue that do not ask whether one looks already: that one may be stopped, or wait for a waker.
 
 use super::host::{Host, NotStarted};
-use super::submission::Location;
 use super::Core;
 use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::owed::Owed;
 
 impl<H: Host> Core<H> {
-    /// Has a worker look at the queue, if a task is there for which this thread has been blocked for long. Others may rely on a
-    /// waker that does not return, or on a thread that is stopped. Returns `false` if this is to be called again later: the
-    /// worker that looks may have been stopped, or a lock that this needs is held.
-    #[cold]
-    pub(crate) fn has_waited_long(self: &Arc<Self>, location: Location) -> bool {
-        let Location::Queue { position } = location else {
-            return true;
-        };
-        if self.queue.has_passed(position) {
-            return true;
-        }
-        let mut owed = Owed::default();
-        // If a lock is held, this is called again.
-        let _ = self.tell_or_start(&mut owed);
-        self.pay(&mut owed);
-        false
-    }
-
     /// Tells an idle worker to look at the queue, if there is one and something is queued. Returns `false` if no worker is
     /// idle that this thread may claim. The notice comes after the claim. So no thread relies on this one, which need not look further.
     pub(crate) fn tell_idle(&self, patience: Patience) -> bool {
@@ -37,20 +18,6 @@ impl<H: Host> Core<H> {
         self.set_last_worker(slot, 0);
         claim.notify(self.in_flight.notify());
         true
-    }
-
-    /// Tells an idle worker as [`tell_idle`](Self::tell_idle) does, whatever the counts say. If there is none, starts one, if a
-    /// slot is free. Returns the error if that needs the host's lock, and another thread has it.
-    pub(super) fn tell_or_start(self: &Arc<Self>, owed: &mut Owed) -> Result<(), IsHeld> {
-        let needs_no_lock = || self.free.is_empty() && !H::has_reserve(self);
-        if self.tell_idle(Patience::Tries) || needs_no_lock() {
-            return Ok(());
-        }
-        H::try_lock(self)?;
-        if !self.tell_idle(Patience::Waits) && !self.free.is_empty() {
-            let _ = self.start_or_look(owed);
-        }
-        Ok(())
     }
 
     /// Starts a worker for the queue. If none comes, owes a look, because other threads may have relied on this start (A4).

@@ -1,5 +1,9 @@
 //! How a thread pays what it owes: see [`Owed`]. The protocol page, "How a worker pays", has a worker's states meanwhile,
-//! and an example.
+//! and examples.
+//!
+//! A worker keeps its `Owed` in its [context](crate::work::context::Ctx), where its task can add to it. `Ctx::owes` is one load: it is `true` if
+//! something is owed, and also after `Ctx::may_owe`, by which a task says before its end that this may lead to debts. `Ctx::has_debts`
+//! looks, and corrects the first. `Ctx::take_owed` and `Ctx::owe_again` take all out, to pay it, and put the rest back.
 
 use super::host::Host;
 use super::worker::Worker;
@@ -137,35 +141,38 @@ impl<H: Host> Worker<'_, H> {
         }
         match self.ctx.owes() {
             false => State::Busy,
-            true => self.begin_to_pay(State::Busy),
+            true => {
+                // SAFETY: this thread is the slot's worker, `Busy`.
+                unsafe { self.it.step(State::Busy, State::Paying) };
+                State::Paying
+            }
         }
     }
 
-    /// Makes the worker `Paying`. What it pays may take long. So it has another worker look at the queue, if a task is there.
-    pub(super) fn begin_to_pay(&self, from: State) -> State {
-        // SAFETY: this thread is the slot's worker, `Busy` or `Calling`.
-        unsafe { self.it.step(from, State::Paying) };
-        if !self.core.queue.is_empty() {
-            self.ctx.owe(Owed::look);
-        }
-        State::Paying
-    }
-
-    /// Pays what the worker, which is `Calling`, owes. Meanwhile a thread may have left a task to it. So it looks at the
-    /// queue after the wakers, or has another worker look (A7).
+    /// Pays what the worker, which is `Calling`, owes. Meanwhile a thread may claim it, to hand it a task. Then the worker is
+    /// about to get this order, and pays the rest before it runs the task.
     #[cold]
     fn pay_calling(&self) -> State {
-        let (core, it) = (self.core, self.it);
+        let (it, slot) = (self.it, self.ctx.slot);
         if self.ctx.has_debts() && !self.pay_if_free() {
             self.call_wakers();
         }
-        if !self.ctx.owes() {
-            self.start_watching();
-            // SAFETY: this thread is the slot's worker, `Calling`.
-            unsafe { it.publish_idle(&core.ready, self.ctx.slot) };
-            return State::Idle;
+        let (to, is_mine) = match self.ctx.owes() {
+            // SAFETY: this thread is the slot's worker, which has become `Calling`, and its task has ended.
+            true => (State::Paying, unsafe { it.pay_after_calling() }),
+            false => {
+                self.start_watching();
+                // SAFETY: as above.
+                (State::Idle, unsafe {
+                    it.idle_after_calling(&self.core.ready, slot)
+                })
+            }
+        };
+        if is_mine {
+            to
+        } else {
+            State::Held
         }
-        self.begin_to_pay(State::Calling)
     }
 
     /// Calls the wakers. Other threads come first: if one holds a lock that is needed, the wakers come with the rest.

@@ -77,32 +77,22 @@ impl<H: Host> Core<H> {
             stamp: H::stamp(self),
         };
         let owed = debts.get_or_insert_default();
-        // A worker may wait for another one in a waker. So no worker leaves its task to it (law 14).
-        let may_wait = !submission.is_on_worker(&self.env) && !flags.is_asleep();
-        if may_wait && self.is_last_worker_calling() {
-            return Ok(self.leave_to_last_worker(accepted, task, owed));
+        // A worker may wait for another one in a waker. So no task of a worker waits for wakers (law 14).
+        if !submission.is_on_worker(&self.env) {
+            if let Some((slot, claim)) = self.claim_calling() {
+                return Ok(self.hand_over(slot, claim, task, accepted.permit));
+            }
         }
         self.place(accepted, task, owed)
             .map_err(NotAccepted::NotPlaced)
     }
 
-    /// Pushes the task for this thread's last worker, which is `Calling` and looks at the queue as soon as its wakers have
-    /// returned (A7). So no thread is started for a caller that awaits one task after the other (law 5). But a waker may not return
-    /// for long. So an idle worker is told, if there is one; and of several queued tasks, only one waits for the waker.
-    fn leave_to_last_worker(
-        self: &Arc<Self>,
-        accepted: Accepted,
-        task: &mut Option<Task>,
-        owed: &mut Owed,
-    ) -> Location {
-        let position = self.queue.push(task, accepted.permit);
-        // If the last worker has left `Calling`, it may have looked before the push (P1).
-        let relies_on_last = || self.queue.len() <= 1 && self.is_last_worker_calling();
-        if !self.tell_idle(Patience::Waits) && !relies_on_last() {
-            self.look(Seen::is_any_counted, owed);
-        }
-        H::has_pushed(self, position, accepted.stamp, owed);
-        Location::Queue { position }
+    /// Claims a worker if this thread's last worker calls wakers: an idle one, or else that one. So no thread is started for a
+    /// caller that awaits one task after the other (law 5). This task waits for the wakers, and no other one does (law 21).
+    fn claim_calling(&self) -> Option<(usize, Claim<'_>)> {
+        let slot = self.last_worker_calling()?;
+        let its = || Some((slot, self.slots[slot].claim_calling()?));
+        self.claim_idle().or_else(its)
     }
 
     // ---- the fast ways ----------------------------------------------------------------
@@ -146,7 +136,8 @@ impl<H: Host> Core<H> {
     }
 
     /// Returns `true` if no worker is idle and no slot is free. May miss a worker or a slot whose entry
-    /// is being pushed. That worker, or the worker that leaves that slot, looks at the queue afterwards.
+    /// is being pushed. That worker, or the worker that leaves that slot, looks at the queue afterwards. (A spawner that gives
+    /// a slot back does not, if the OS has refused it a thread: F2.)
     #[inline(always)]
     fn is_each_worker_busy(&self) -> bool {
         self.ready.is_drained() && self.free.is_drained() && !H::has_reserve(self)
@@ -174,7 +165,7 @@ impl<H: Host> Core<H> {
         submission.start(&self.env);
         let owed = debts.get_or_insert_default();
         self.look(Seen::is_any_counted, owed);
-        // Without a stamp: a pool that needs stamps is never in the state in which this way is open.
+        // Without a stamp: this way is never open in a pool that needs stamps.
         H::has_pushed(self, position, 0, owed);
     }
 

@@ -7,9 +7,8 @@
 //! pay what it [owes](crate::work::owed). And only after that does it take the next task. So nothing
 //! slow comes between a task that the worker has taken and its start, unless taking it led to debts.
 //!
-//! A worker whose task may lead to debts does not become `Idle` at that end, but `Calling`: no thread gives it an order
-//! until it has paid, and called the wakers. So an idle worker owes nothing, with one exception: see
-//! [`wait`](Worker::wait).
+//! A worker whose task may lead to debts does not become `Idle` at that end, but `Calling`. So an idle worker owes nothing, with one
+//! exception: see [`wait`](Worker::wait).
 //!
 //! Before the release, the worker waits for another thread in one case only: if a waiter is between
 //! the two steps of leaving.
@@ -17,7 +16,8 @@
 //! In a pool with a queue, a worker whose last task came from the queue, or had no waiting caller,
 //! **watches** the queue as well as its own status word, and counts as awake, because its next task is
 //! likely to come through the queue. A worker that was handed a task with a waiting caller watches
-//! only its own word. Such a worker looks at the queue once, after it has published that it is idle. A
+//! only its own word. Such a worker looks at the queue once, after it has published that it is idle. In any pool, a worker also
+//! watches the queue after it has called wakers or searched. A
 //! worker that watches the queue looks at it once more after it has left the count. So does a worker
 //! that has found a task: other threads may have relied on it.
 //!
@@ -127,7 +127,8 @@ impl<H: Host> Worker<'_, H> {
             }
             let Popped::Task(position, its) = self.pop(place) else {
                 if self.ctx.owes() {
-                    self.begin_to_pay(State::Busy);
+                    // SAFETY: this thread is the slot's worker, `Busy`.
+                    unsafe { self.it.step(State::Busy, State::Paying) };
                     return Next::Search(None);
                 }
                 self.rest();
@@ -208,7 +209,7 @@ impl<H: Host> Worker<'_, H> {
             self.start_watching();
         }
         // SAFETY: this thread is the slot's worker, `Busy`.
-        unsafe { self.it.publish_idle(&self.core.ready, self.ctx.slot) };
+        unsafe { (self.it).publish_idle(State::Busy, &self.core.ready, self.ctx.slot) };
     }
 
     // ---- the queue ------------------------------------------------------------------
@@ -292,7 +293,9 @@ impl<H: Host> Worker<'_, H> {
                 }
                 Popped::Empty if !self.ctx.owes() => {
                     // SAFETY: this thread is the slot's worker, `Searching`.
-                    unsafe { self.it.publish_idle(&self.core.ready, self.ctx.slot) };
+                    unsafe {
+                        (self.it).publish_idle(State::Searching, &self.core.ready, self.ctx.slot)
+                    };
                     return self.wait();
                 }
                 Popped::Empty | Popped::Passed => backoff = Backoff::default(),

@@ -109,9 +109,7 @@ impl<R> Ticket<R> {
 
     /// Waits until the outcome is there. Returns `false` if the deadline came first.
     pub(crate) fn wait(&mut self, deadline: &Deadline) -> bool {
-        let (core, location) = (&self.core, self.location);
-        let is_long = || location.is_none_or(|it| core.has_waited_long(it));
-        self.side.wait(deadline, self.core.parallel, is_long)
+        self.side.wait(deadline, self.core.parallel)
     }
 
     /// Returns the outcome if it is there. Otherwise stores the waker, which is called once the

@@ -66,7 +66,7 @@ impl Call {
 
     /// Waits for the result, without a deadline.
     pub fn wait(&self) -> usize {
-        let done = self.node.wait(&deadline::Deadline::never(), false, || true);
+        let done = self.node.wait(&deadline::Deadline::never(), false);
         assert!(done.is_some());
         self.take()
     }
@@ -74,7 +74,7 @@ impl Call {
     /// Waits for the result until the deadline. Leaves the task if the deadline passes first.
     /// Returns `None` if the task was left.
     pub fn wait_until(&self, decision: &Decision, deadline: &Deadline) -> Option<usize> {
-        match self.node.wait(&deadline.0, false, || true) {
+        match self.node.wait(&deadline.0, false) {
             None => self.leave(decision, 0),
             Some(_) => Some(self.take()),
         }

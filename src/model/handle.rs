@@ -52,15 +52,13 @@ impl<T: Send + 'static> Promised<T> {
 
     /// Waits for the outcome, and returns it.
     pub fn wait(mut self) -> T {
-        assert!(self.0.wait(&deadline::Deadline::never(), false, || true));
+        assert!(self.0.wait(&deadline::Deadline::never(), false));
         self.take()
     }
 
     /// Waits for the outcome until the deadline. Returns `None` if the deadline passes first.
     pub fn wait_until(&mut self, deadline: &Deadline) -> Option<T> {
-        self.0
-            .wait(&deadline.0, false, || true)
-            .then(|| self.take())
+        self.0.wait(&deadline.0, false).then(|| self.take())
     }
 
     /// Cancels the task, as a handle does after it has looked for the task in the queue and has not

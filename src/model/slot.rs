@@ -2,7 +2,7 @@
 
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
-use crate::parts::slot::{Claim, Order, State, Word};
+use crate::parts::slot::{Claim, Order, State};
 use crate::parts::{ring, slot};
 use crate::sync::thread;
 use std::mem::ManuallyDrop;
@@ -68,7 +68,7 @@ impl Slot {
         self.search();
         // SAFETY: a thread of a model calls only methods that its role (worker, spawner, claimer)
         // allows. If one did not, the slot's check of legal steps would panic.
-        unsafe { self.slot.publish_idle(&self.ready, 0) };
+        unsafe { (self.slot).publish_idle(self.slot.load().state(), &self.ready, 0) };
     }
 
     /// Begins to look at the queue, if the worker has been sent there.
@@ -160,13 +160,34 @@ impl Slot {
     /// Tells the worker to end if it is idle. If `only_benched`, it must also be on the bench.
     /// Returns `true` if the worker was told.
     pub fn retire(&self, only_benched: bool) -> bool {
-        let retired = self.slot.retire(only_benched);
-        let parked = retired.is_some_and(Word::is_parked);
-        if parked {
-            let handle = self.slot.thread_of_model();
-            handle.unpark();
+        let claim = match only_benched {
+            true => self.slot.claim_benched(),
+            false => self.slot.claim_idle(),
+        };
+        claim.map(Claim::retire).is_some()
+    }
+
+    /// Ends the worker's task. The worker then calls wakers.
+    pub fn begin_calls(&self) {
+        // SAFETY: as in `publish_idle`.
+        unsafe { self.slot.step(State::Busy, State::Calling) };
+    }
+
+    /// Ends the worker's calls. If it `owes` more, it pays that. Otherwise it is idle. Returns `false` if another thread has
+    /// claimed it first.
+    pub fn end_calls(&self, owes: bool) -> bool {
+        // SAFETY: as in `publish_idle`.
+        unsafe {
+            match owes {
+                true => self.slot.pay_after_calling(),
+                false => self.slot.idle_after_calling(&self.ready, 0),
+            }
         }
-        retired.is_some()
+    }
+
+    /// Claims the worker while it calls wakers.
+    pub fn claim_calling(&self) -> Option<Held<'_>> {
+        self.slot.claim_calling().map(Held::of)
     }
 
     /// Ends the worker's task. The worker then decides whether to end. If it does not end, it looks

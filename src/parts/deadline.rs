@@ -87,15 +87,6 @@ mod imp {
             true
         }
 
-        /// Parks as [`park`](Self::park) does, for at most this time.
-        pub(crate) fn park_for(&self, at_most: Duration) -> bool {
-            let left = self.left();
-            if left != Some(Duration::ZERO) {
-                thread::park_timeout(left.map_or(at_most, |left| left.min(at_most)));
-            }
-            left != Some(Duration::ZERO)
-        }
-
         /// Returns the time that is left, or `None` if there is no deadline.
         pub(crate) fn left(&self) -> Option<Duration> {
             self.instant().map(|at| at.saturating_duration_since(now()))
@@ -148,11 +139,6 @@ mod imp {
                 thread::park();
             }
             waits
-        }
-
-        /// A model has no clock, so this parks until it is unparked.
-        pub(crate) fn park_for(&self, _: Duration) -> bool {
-            self.park()
         }
 
         pub(crate) fn left(&self) -> Option<Duration> {

@@ -209,19 +209,17 @@ impl Core {
     // ---- the end of a worker --------------------------------------------------------
 
     /// Tells the worker on a slot to end, if the worker is idle. If `benched` is set, the worker
-    /// must also still be on the bench. The caller holds the registry's lock, so the slot keeps its
-    /// thread meanwhile.
+    /// must also still be on the bench.
     pub(crate) fn retire(&self, registry: &mut Registry, slot: usize, benched: bool) {
-        let Some(Some(worker)) = registry.workers.get(slot) else {
-            return;
+        let slot = &self.slots[slot];
+        let claim = match benched {
+            true => slot.claim_benched(),
+            false => slot.claim_idle(),
         };
-        let Some(before) = self.slots[slot].retire(benched) else {
-            return;
-        };
-        if before.is_parked() {
-            worker.handle.thread().unpark();
+        if let Some(claim) = claim {
+            registry.retiring += 1;
+            claim.retire();
         }
-        registry.retiring += 1;
     }
 
     /// Tells every idle worker to end, and shutdowns to look whether all have ended.

@@ -1,4 +1,4 @@
-//! Tests of a task that a thread leaves to its last worker, which calls a waker.
+//! Tests of a task that a thread hands to its last worker, which calls a waker.
 
 use super::*;
 use crate::engine::handle::Outcome;
@@ -25,14 +25,6 @@ fn two_workers() -> Builder {
 /// Returns a pool whose worker calls a waker, which waits until the other value is dropped. The worker is this thread's last
 /// one.
 fn calls_a_waker(builder: Builder) -> (Pool, mpsc::Sender<()>) {
-    calls_a_waker_after(builder, |_| ())
-}
-
-/// As [`calls_a_waker`]. Calls `meanwhile` while the worker runs its task.
-fn calls_a_waker_after(
-    builder: Builder,
-    meanwhile: impl FnOnce(&Core),
-) -> (Pool, mpsc::Sender<()>) {
     let pool = builder.build().expect("a pool");
     let (open, gate) = mpsc::channel::<()>();
     let served = pool.awaitable().serve(move || gate.recv());
@@ -41,110 +33,32 @@ fn calls_a_waker_after(
     let waker = Waker::from(Arc::new(Blocks(Mutex::new(wake_ends))));
     let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
     assert!(polled.is_pending());
-    meanwhile(pool.core());
     open.send(()).expect("it waits");
     // Not only `Calling`: the handle is dropped here, and its waker must have been taken before.
     until(|| pool.core().slots[0].record.pays() == Kinds::WAKERS);
     (pool, end_wake)
 }
 
-/// Laws 20 and 21: a task was left to a worker that calls a waker. Another thread claims that worker as soon as the waker has
-/// returned, and is stopped. The task runs on another worker.
+/// Law 21: a thread hands one task to its last worker, which calls a waker. No other task waits for that waker.
 #[test]
-fn a_task_left_to_a_worker_waits_for_no_claimer_of_that_worker() {
-    for _ in 0..cut(200) {
-        let (pool, end_wake) = calls_a_waker(two_workers());
-        let core = pool.core();
-        let (tell, told) = mpsc::channel();
-        assert!(serves(core, move || tell.send(()).expect("a test")));
-        assert_eq!(core.queue.len(), 1, "it is left");
-        drop(end_wake);
-        let (mut claim, mut ran) = (None, Err(mpsc::RecvTimeoutError::Timeout));
-        while claim.is_none() && ran.is_err() {
-            claim = core.slots[0].claim_last_used(0, true);
-            ran = told.recv_timeout(Duration::ZERO);
-        }
-        if ran.is_err() {
-            ran = told.recv_timeout(LIMIT);
-        }
-        if let Some(claim) = claim {
-            notify(core, claim);
-        }
-        assert_eq!(ran, Ok(()), "another thread may be started");
-        end(core);
-    }
-}
-
-/// Law 21: a thread leaves one task to a worker that calls a waker. With the next one, it has other workers look.
-#[test]
-fn a_thread_leaves_one_task_to_a_worker_that_calls_a_waker() {
+fn a_thread_hands_one_task_to_a_worker_that_calls_a_waker() {
     let (pool, end_wake) = calls_a_waker(two_workers());
     let (tell, told) = mpsc::channel();
-    for n in 0..2 {
+    for n in 0..3 {
         let tell = tell.clone();
         assert!(serves(pool.core(), move || tell.send(n).expect("a test")));
     }
     let ran = [(); 2].map(|()| told.recv_timeout(LIMIT));
-    assert_eq!(ran, [Ok(0), Ok(1)]);
+    assert_eq!(ran, [Ok(1), Ok(2)]);
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
     drop(end_wake);
-    end(pool.core());
-}
-
-/// Laws 3 and 21: a thread is blocked for a task that it has left to a worker. As it has others look, a lock that this needs is
-/// held. It does so again.
-#[test]
-fn a_blocked_thread_has_others_look_until_no_lock_is_held() {
-    let (pool, end_wake) = calls_a_waker(two_workers());
-    let core = Arc::clone(pool.core());
-    let stopped = thread::spawn(move || {
-        let stopped = lock(&core.host.registry);
-        until(|| core.queue.len() == 1);
-        // So that the blocked thread has tried.
-        thread::sleep(Duration::from_millis(50));
-        drop(stopped);
-    });
-    until(|| crate::sync::try_lock(&pool.core().host.registry).is_none());
-    assert_eq!(call(pool.core(), || 7).ok(), Some(7));
-    stopped.join().expect("it held the lock");
-    drop(end_wake);
-    end(pool.core());
-}
-
-/// Law 5: as above. An idle worker on the bench takes the task, and no thread is started.
-#[test]
-fn a_blocked_thread_has_a_worker_on_the_bench_look() {
-    let pool = two_workers().min_workers(1).build().expect("a pool");
-    let core = pool.core();
-    until(|| core.slots[0].load().is_parked());
-    until(|| {
-        core.sweep(&mut lock(&core.host.registry), now());
-        core.slots[0].load().is_benched()
-    });
-    let (tell, told) = mpsc::channel();
-    let (mut task, permit) = accepted(core, move || tell.send(()).expect("a test"));
-    let position = core.queue.push(&mut task, permit);
-    assert!(!core.has_waited_long(Location::Queue { position }));
-    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
-    assert!(core.has_waited_long(Location::Queue { position }));
-    assert_eq!(core.stats().spawned, 1);
-    end(core);
-}
-
-/// Law 5: a worker has ended a task, and finds another one in the queue. It has another worker look before it calls a waker.
-#[test]
-fn a_worker_has_others_look_before_it_calls_a_waker() {
-    let (tell, told) = mpsc::channel();
-    let (pool, end_wake) = calls_a_waker_after(two_workers(), |core| {
-        push_only(core, move || tell.send(()).expect("a test"));
-    });
-    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
-    drop(end_wake);
+    assert_eq!(told.recv_timeout(LIMIT), Ok(0));
     end(pool.core());
 }
 
 /// Law 5: a task does not wait for a waker beside an idle worker.
 #[test]
-fn a_thread_leaves_no_task_to_a_worker_that_calls_a_waker_beside_an_idle_one() {
+fn a_thread_hands_no_task_to_a_worker_that_calls_a_waker_beside_an_idle_one() {
     let (pool, end_wake) = calls_a_waker(two_workers());
     let core = pool.core();
     core.start_worker().expect("a thread");

@@ -1,15 +1,12 @@
 //! The node that a waiting caller and its worker share, on the caller's stack or on the heap.
 
-use crate::parts::backoff::{Backoff, BoundedSpin, Step, IN_MODELS};
+use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{
-    assert_unlocked, now, thread, Alive, AtomicU32, AtomicU64, Ordering, UnsafeCell,
-};
+use crate::sync::{assert_unlocked, thread, Alive, AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::mem::{align_of, size_of};
 use std::task::Waker;
-use std::time::Duration;
 
 std::thread_local! {
     /// `true` if the next wait is to yield early: see [`BoundedSpin::new`]. It has no destructor,
@@ -29,9 +26,6 @@ const TAKING: u32 = 2;
 const DONE: u32 = 3;
 /// The handle is gone, and the worker frees the node. Only a node on the heap gets here.
 const GONE: u32 = 4;
-
-/// How long a waiter sleeps until it looks whether its task is held up.
-const LONG: Duration = Duration::from_millis(10);
 
 /// A distance at which two words cannot share a cache line, whatever the address of the node.
 const LINE: usize = align_of::<CachePadded<u8>>();
@@ -156,10 +150,10 @@ impl WaitNode {
         told.store(slot as u32 + 1, Ordering::Release);
     }
 
-    /// Returns the slot of the worker that has taken the caller's task from the queue. Returns
+    /// Returns the slot of the worker that has started the caller's queued task, or offers the task again. Returns
     /// `None` until that worker has published the slot.
     pub(crate) fn worker_slot(&self) -> Option<usize> {
-        // ORDERING: C3: acquires the start of the decision.
+        // ORDERING: C3: acquires the start of the decision, if the worker has started the task.
         let told = self.worker_slot.load(Ordering::Acquire);
         ((told % LEAVES) as usize).checked_sub(1)
     }
@@ -216,15 +210,9 @@ impl WaitNode {
 
     /// Waits until the outcome is there, and returns the step after which it came. After `Yielded`,
     /// the worker probably runs on the same core as this thread. Returns `None` if the deadline
-    /// passed first. Calls `is_long` once this thread has slept for [`LONG`], and then
-    /// after twice the time each, until that returns `true`.
+    /// passed first.
     #[must_use]
-    pub(crate) fn wait(
-        &self,
-        deadline: &Deadline,
-        parallel: bool,
-        is_long: impl FnMut() -> bool,
-    ) -> Option<Step> {
+    pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Option<Step> {
         let mut spin = BoundedSpin::new(parallel, YIELD_EARLY.get());
         if PARK_NEXT.take() {
             spin = BoundedSpin::default();
@@ -234,7 +222,7 @@ impl WaitNode {
             step = spin.step();
             if step == Step::Spent {
                 YIELD_EARLY.set(false);
-                return self.park(deadline, is_long).then_some(step);
+                return self.park(deadline).then_some(step);
             }
             if step == Step::Yielded && deadline.has_passed() && !self.is_done() {
                 return None;
@@ -246,28 +234,13 @@ impl WaitNode {
 
     /// Parks until the outcome is there. Returns `false` if the deadline passes first.
     #[cold]
-    fn park(&self, deadline: &Deadline, mut is_long: impl FnMut() -> bool) -> bool {
+    fn park(&self, deadline: &Deadline) -> bool {
         // Relaxed: only this thread sets `PARKED`, and the loop below looks for `DONE`.
         if self.done.load(Ordering::Relaxed) == WAITING {
             // SAFETY: this thread is the caller or the handle, and the state is `WAITING`.
             unsafe { self.replace(Some(WakeUp::Thread(thread::current()))) };
             // A failure means `DONE`, which the loop reads again.
             let _ = self.set_parked();
-        }
-        // Models have no clock.
-        if !IN_MODELS {
-            let (mut start, mut pause) = (now(), LONG);
-            while !self.is_done() {
-                if !deadline.park_for(pause) {
-                    return false;
-                }
-                if start.elapsed() >= pause && !self.is_done() {
-                    if is_long() {
-                        break;
-                    }
-                    (start, pause) = (now(), pause.saturating_mul(2));
-                }
-            }
         }
         while !self.is_done() {
             if !deadline.park() {

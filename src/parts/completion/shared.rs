@@ -150,18 +150,13 @@ impl<O> HandleSide<O> {
     }
 
     /// Waits until the outcome is there. Returns `false` if the deadline passes first.
-    pub(crate) fn wait(
-        &mut self,
-        deadline: &Deadline,
-        parallel: bool,
-        is_long: impl FnMut() -> bool,
-    ) -> bool {
+    pub(crate) fn wait(&mut self, deadline: &Deadline, parallel: bool) -> bool {
         drop(self.retract());
         // The worker may be taking the waker of an earlier poll (`TAKING`). It then wakes that
         // waker and does not unpark this thread, so this thread must not park. `has_outcome` finds
         // this state.
         let node = self.node();
-        let is_done = node.has_outcome() || node.wait(deadline, parallel, is_long).is_some();
+        let is_done = node.has_outcome() || node.wait(deadline, parallel).is_some();
         if !is_done {
             drop(self.retract());
         }

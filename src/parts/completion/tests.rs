@@ -88,7 +88,7 @@ fn a_wait_parks_at_once_where_it_was_told_to() {
     WaitNode::park_next_time();
     let node = WaitNode::new(None);
     let passed = Deadline::from_now(Duration::ZERO);
-    assert_eq!(node.wait(&passed, true, || true), None);
+    assert_eq!(node.wait(&passed, true), None);
     // SAFETY: the node is alive although its caller has stopped waiting, and this is the only call
     // for it.
     unsafe { WaitNode::release(&node) };
@@ -110,7 +110,7 @@ fn a_node_may_go_once_its_caller_is_released() {
                 let node = WaitNode::new(None);
                 tell.send(At(&node)).expect("a worker");
                 // In every other round the thread spins first. In the others it parks soon.
-                let done = node.wait(&Deadline::never(), round % 2 == 0, || true);
+                let done = node.wait(&Deadline::never(), round % 2 == 0);
                 assert!(done.is_some());
             });
             let At(node) = told.recv().expect("a node");
@@ -215,7 +215,7 @@ fn a_handle_keeps_the_last_waker_and_takes_the_outcome_once() {
     let (task, mut handle) = pair(None, ());
     assert!(!handle.poll(&wakers[0]) && !handle.poll(&wakers[0]));
     assert!(!handle.poll(&wakers[1]));
-    assert!(!handle.wait(&Deadline::from_now(Duration::ZERO), true, || true));
+    assert!(!handle.wait(&Deadline::from_now(Duration::ZERO), true));
     assert!(handle.retract().is_none(), "a thread waited last");
     assert!(!handle.poll(&wakers[1]));
     let remains = end(task, token());
@@ -223,7 +223,7 @@ fn a_handle_keeps_the_last_waker_and_takes_the_outcome_once() {
     let clones = wakes.each_ref().map(|wake| Arc::strong_count(wake) - 2);
     assert!(remains.waker.is_some());
     assert_eq!(clones, [0, 1]);
-    assert!(handle.poll(&wakers[0]) && handle.wait(&Deadline::never(), false, || true));
+    assert!(handle.poll(&wakers[0]) && handle.wait(&Deadline::never(), false));
     assert!(handle.take().is_some() && handle.node().has_outcome());
     assert!(handle.take().is_none());
     assert_eq!(Arc::strong_count(&alive), 2);

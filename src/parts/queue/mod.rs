@@ -345,11 +345,6 @@ impl<T> Queue<T> {
         ((position & self.cells.index_mask()) / STEP) as usize
     }
 
-    /// Returns `true` if `head` has passed the position, so that its task is no longer here.
-    pub(crate) fn has_passed(&self, position: u64) -> bool {
-        self.load_head().wrapping_sub(position) as i64 > 0
-    }
-
     /// Returns how many positions `head` has passed.
     pub(crate) fn popped(&self) -> u64 {
         self.number(self.load_head())

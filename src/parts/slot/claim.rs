@@ -71,6 +71,11 @@ impl<'a, T, R> Claim<'a, T, R> {
         self.order(State::Paying, 0);
     }
 
+    /// Tells the worker to end, and wakes the worker if it sleeps.
+    pub(crate) fn retire(self) {
+        self.order(State::Retiring, 0);
+    }
+
     /// Gives the worker its order by a step to the state `to`, and wakes the worker if it sleeps.
     /// Adds `more` to the word. Returns the word after the step.
     #[inline]

@@ -15,14 +15,6 @@ impl<T, R> Slot<T, R> {
             .is_some_and(Word::is_idle)
     }
 
-    /// Tells an idle worker to end. If `benched`, does so only if the worker is still on the bench.
-    /// Returns the word before that. If the worker was parked, the caller must unpark it.
-    #[must_use]
-    pub(crate) fn retire(&self, benched: bool) -> Option<Word> {
-        let may = |word: Word| word.is_idle() && (word.is_benched() || !benched);
-        self.leave_idle(State::Retiring, may)
-    }
-
     // ---- spawning ---------------------------------------------------------------
 
     /// Takes the slot for a spawner.

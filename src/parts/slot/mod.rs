@@ -121,7 +121,7 @@ impl<T, R> Slot<T, R> {
     ///
     /// # Safety
     /// The caller is the slot's worker, and `from` is a state that only the worker may leave:
-    /// `Busy`, `Searching`, `Paying`, `Calling` or `Retiring`. After a step to `Free` the caller touches nothing of the
+    /// `Busy`, `Searching`, `Paying` or `Retiring`. After a step to `Free` the caller touches nothing of the
     /// slot.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
@@ -193,8 +193,14 @@ impl<T, R> Slot<T, R> {
         self.claim_if(Word::is_benched)
     }
 
+    /// Claims the worker if it calls wakers after its task. It sees its order once they have returned.
+    #[must_use]
+    pub(crate) fn claim_calling(&self) -> Option<Claim<'_, T, R>> {
+        self.claim_if(Word::is_calling)
+    }
+
     fn claim_if(&self, may: impl Fn(Word) -> bool) -> Option<Claim<'_, T, R>> {
-        let before = self.leave_idle(State::Held, may)?;
+        let before = self.step_if(State::Held, may)?;
         Some(Claim::of(self, before))
     }
 
@@ -224,28 +230,58 @@ impl<T, R> Slot<T, R> {
 
     // ---- going idle -----------------------------------------------------------
 
-    /// Makes the slot claimable. `ready` is the pool's ready ring and `index` this slot's number.
+    /// Makes the worker `Idle`, and lists it. `ready` is the pool's ready ring and `index` this slot's number.
     ///
     /// # Safety
-    /// The caller is the slot's worker, in `Busy`, `Searching` or `Calling`.
+    /// The caller is the slot's worker, in the state `from`: `Busy` or `Searching`.
     #[inline]
-    pub(crate) unsafe fn publish_idle(&self, ready: &Ring, index: usize) {
-        let idle_if_listed = |word: Word| word.is_listed().then(|| word.to(State::Idle));
+    pub(crate) unsafe fn publish_idle(&self, from: State, ready: &Ring, index: usize) {
+        let is_idle = self.idle_from(from, ready, index);
+        debug_assert!(is_idle, "only the worker leaves {from:?}");
+    }
+
+    /// Makes the worker `Idle` as [`publish_idle`](Self::publish_idle) does, from `Calling`. Returns `false` if another thread
+    /// has claimed the worker first. That thread will then give the worker an order.
+    ///
+    /// # Safety
+    /// The caller is the slot's worker. It has become `Calling`, and has no task in hand.
+    #[must_use]
+    pub(crate) unsafe fn idle_after_calling(&self, ready: &Ring, index: usize) -> bool {
+        self.idle_from(State::Calling, ready, index)
+    }
+
+    #[inline]
+    fn idle_from(&self, from: State, ready: &Ring, index: usize) -> bool {
+        let idle_if_listed = |word: Word| word.is_listed_in(from).then(|| word.to(State::Idle));
         // The update fails while the slot is not listed. A thread that pops the entry may clear the
         // flag again before the update, so this is a loop.
         while self.update(idle_if_listed).is_none() {
+            if self.load().state() != from {
+                return false;
+            }
             // ORDERING: P1: the flag is set before the entry is pushed. The entry is pushed
             // before the worker is `Idle`. The worker is `Idle` before it looks at the queue.
             self.hot.status.fetch_or(LISTED, Ordering::SeqCst);
             ready.push(index);
         }
+        true
+    }
+
+    /// Moves the calling worker's own slot from `Calling` to `Paying`. Returns `false` if another thread has claimed
+    /// the worker first. That thread will then give the worker an order.
+    ///
+    /// # Safety
+    /// The caller is the slot's worker. It has become `Calling`, and has no task in hand.
+    #[must_use]
+    pub(crate) unsafe fn pay_after_calling(&self) -> bool {
+        self.step_if(State::Paying, Word::is_calling).is_some()
     }
 
     /// Moves the calling worker's own slot from `Idle` to `Searching`. Returns `false` if another
     /// thread has claimed the worker first. That thread will then give the worker an order.
     #[must_use]
     pub(crate) fn claim_self(&self) -> bool {
-        self.leave_idle(State::Searching, Word::is_idle).is_some()
+        self.step_if(State::Searching, Word::is_idle).is_some()
     }
 
     /// Offers a task that the calling worker has in hand: its caller may take it back until the worker starts it.
@@ -263,7 +299,8 @@ impl<T, R> Slot<T, R> {
         self.shift(State::Busy, State::Offered, GENERATION);
     }
 
-    fn leave_idle(&self, to: State, may: impl Fn(Word) -> bool) -> Option<Word> {
+    /// Takes a step if `may` returns `true` for the word. Returns the word before it.
+    fn step_if(&self, to: State, may: impl Fn(Word) -> bool) -> Option<Word> {
         self.update(|word| may(word).then(|| word.to(to)))
     }
 

@@ -33,8 +33,13 @@ fn idle(ready: &Ring) -> Channel {
     let slot = started(0);
     held(&slot).send_uncounted();
     own!(slot.step(Paying, Searching));
-    own!(slot.publish_idle(ready, 0));
+    publish_idle(&slot, ready);
     slot
+}
+
+/// Makes the worker idle after a task or a search.
+fn publish_idle(slot: &Channel, ready: &Ring) {
+    own!(slot.publish_idle(slot.load().state(), ready, 0));
 }
 
 type TheClaim<'a> = Claim<'a, &'static str, ()>;
@@ -46,6 +51,15 @@ fn held(slot: &Channel) -> TheClaim<'_> {
 
 fn hand_over(claim: TheClaim<'_>, task: &'static str, revocable: bool) -> u64 {
     claim.hand_over(task, Permit::of_taken_task(), revocable)
+}
+
+/// Tells the worker to end if it is idle, and if `benched`, on the bench.
+fn retire(slot: &Channel, benched: bool) -> bool {
+    let claim = match benched {
+        true => slot.claim_benched(),
+        false => slot.claim_idle(),
+    };
+    claim.map(Claim::retire).is_some()
 }
 
 /// Takes the task back, and leaves the claim with the slot.
@@ -83,8 +97,7 @@ fn every_state_has_a_way_in_and_a_way_out() {
 #[cfg(debug_assertions)]
 #[should_panic(expected = "is no step")]
 fn a_step_that_is_not_legal_is_noticed() {
-    let ready = Ring::new(1, 0);
-    own!(Slot::<(), ()>::new(()).publish_idle(&ready, 0));
+    own!(Slot::<(), ()>::new(()).step(Free, Idle));
 }
 
 #[test]
@@ -97,7 +110,7 @@ fn an_idle_slot_is_listed_once_and_claimed_once() {
     assert!(slot.claim_last_used(0, true).is_none());
     assert_eq!(hand_over(claim, "a", false), 1);
     assert_eq!(run(&slot), ("a", 1));
-    own!(slot.publish_idle(&ready, 0));
+    publish_idle(&slot, &ready);
     assert!(slot.load().is_idle());
     assert_eq!((ready.pop(), ready.pop()), (Some(0), None));
 }
@@ -114,17 +127,17 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
         assert_eq!(revoke(&slot, generation), Some("a"));
         held(&slot).send_uncounted();
         own!(slot.step(Paying, Searching));
-        own!(slot.publish_idle(&ready, 0));
+        publish_idle(&slot, &ready);
         assert!(slot.claim_self());
         assert!(slot.claim_last_used(generation, true).is_none());
-        own!(slot.publish_idle(&ready, 0));
-        assert!(slot.retire(false).is_some());
+        publish_idle(&slot, &ready);
+        assert!(retire(&slot, false));
         assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.step(State::Retiring, State::Free));
         own!(slot.begin_start()).leave();
         held(&slot).send_uncounted();
         own!(slot.step(Paying, Searching));
-        own!(slot.publish_idle(&ready, 0));
+        publish_idle(&slot, &ready);
     }
 }
 
@@ -132,12 +145,12 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
 fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    assert!(slot.claim_benched().is_none() && slot.retire(true).is_none());
+    assert!(slot.claim_benched().is_none() && !retire(&slot, true));
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench() && slot.load().is_benched());
     assert!(slot.claim_last_used(0, true).is_none(), "not by hint");
     assert!(slot.claim_self(), "as any other");
-    own!(slot.publish_idle(&ready, 0));
+    publish_idle(&slot, &ready);
     // `claim_last_used` leaves the worker's entry in the ready ring. The thread that pops the entry
     // finds the worker claimed, and does not put it on the bench.
     let claim = slot.claim_last_used(0, true).expect("idle");
@@ -147,14 +160,14 @@ fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     assert_eq!(slot.load().generation(), 0, "that is no task");
     own!(slot.step(Paying, Searching));
-    own!(slot.publish_idle(&ready, 0));
+    publish_idle(&slot, &ready);
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench());
     let claim = slot.claim_benched().expect("idle");
     assert_eq!(hand_over(claim, "a", false), 1);
     assert_eq!(run(&slot), ("a", 1));
     // The worker is idle again, so it is listed and no longer on the bench.
-    own!(slot.publish_idle(&ready, 0));
+    publish_idle(&slot, &ready);
     assert!(!slot.load().is_benched() && slot.claim_benched().is_none());
     assert_eq!((ready.pop(), ready.pop()), (Some(0), None));
 }
@@ -172,7 +185,7 @@ fn an_offered_task_is_run_or_taken_back() {
     held(&slot).send_uncounted();
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     own!(slot.step(Paying, Searching));
-    own!(slot.publish_idle(&ready, 0));
+    publish_idle(&slot, &ready);
 
     let claim = slot.claim_last_used(0, true).unwrap();
     let generation = hand_over(claim, "b", true);
@@ -184,14 +197,14 @@ fn an_offered_task_is_run_or_taken_back() {
 fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    assert!(slot.retire(true).is_none(), "not on the bench");
-    assert!(slot.retire(false).is_some());
+    assert!(!retire(&slot, true), "not on the bench");
+    assert!(retire(&slot, false));
     assert!(matches!(own!(slot.poll_order()), Some(Order::Retire)));
     own!(slot.step(Retiring, Paying));
     own!(slot.step(Paying, Searching));
-    own!(slot.publish_idle(&ready, 0));
+    publish_idle(&slot, &ready);
     assert_eq!(ready.pop(), Some(0));
-    assert!(slot.bench() && slot.retire(true).is_some());
+    assert!(slot.bench() && retire(&slot, true));
     own!(slot.step(State::Retiring, State::Free));
     assert_eq!(slot.load().state(), State::Free);
     own!(slot.begin_start()).leave();
@@ -206,7 +219,7 @@ fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     assert_eq!(slot.load().state(), State::Free);
 }
 
-/// A worker that calls wakers after its task gets no order.
+/// A worker that calls wakers after its task gets no order but a task, as a last worker.
 #[test]
 fn a_worker_that_calls_wakers_is_left_alone() {
     let ready = Ring::new(1, 0);
@@ -216,9 +229,10 @@ fn a_worker_that_calls_wakers_is_left_alone() {
             .claim_last_used(slot.load().generation(), true)
             .is_none());
         assert!(slot.claim_idle().is_none() && slot.claim_benched().is_none());
-        assert!(slot.retire(false).is_none() && !slot.claim_self() && !slot.may_park());
+        assert!(!retire(&slot, false) && !slot.claim_self() && !slot.may_park());
     };
-    for searches in [false, true] {
+    for (owes, claimed) in [(false, false), (true, false), (false, true), (true, true)] {
+        assert!(slot.claim_calling().is_none(), "idle");
         let claim = slot.claim_last_used(0, true).expect("idle");
         hand_over(claim, "a", false);
         assert_eq!(run(&slot).0, "a");
@@ -227,11 +241,24 @@ fn a_worker_that_calls_wakers_is_left_alone() {
         assert_eq!(ready.pop(), Some(0));
         assert!(slot.claim_listed().is_none());
         is_left_alone();
-        if searches {
-            own!(slot.step(Calling, Paying));
+        if claimed {
+            hand_over(slot.claim_calling().expect("it calls"), "b", false);
+            assert!(slot.claim_calling().is_none());
+        }
+        let is_its_own = match owes {
+            true => own!(slot.pay_after_calling()),
+            false => own!(slot.idle_after_calling(&ready, 0)),
+        };
+        assert_eq!(is_its_own, !claimed);
+        if claimed {
+            assert_eq!(run(&slot).0, "b");
+        } else if owes {
             own!(slot.step(Paying, Searching));
         }
-        own!(slot.publish_idle(&ready, 0));
+        if claimed || owes {
+            publish_idle(&slot, &ready);
+        }
+        assert!(slot.load().is_idle());
     }
     slot.claim_listed().expect("idle").leave();
 }
@@ -245,7 +272,7 @@ fn a_notice_is_taken_once() {
     claim.notify(counts.notify());
     assert_eq!(slot.load().state(), Notified);
     assert!(slot.claim_last_used(0, true).is_none());
-    assert!(!slot.claim_self() && slot.retire(false).is_none() && !slot.may_park());
+    assert!(!slot.claim_self() && !retire(&slot, false) && !slot.may_park());
     let Some(Order::Search(Some(notice))) = own!(slot.poll_order()) else {
         panic!("no notice");
     };
@@ -276,7 +303,7 @@ fn a_task_that_is_offered_again_is_run_or_taken_back() {
             assert_eq!(run(&slot), ("a", generation + 1));
             assert!(revoke(&slot, generation + 1).is_none(), "started");
         }
-        own!(slot.publish_idle(&ready, 0));
+        publish_idle(&slot, &ready);
         assert_eq!(ready.pop(), Some(0));
     }
 }
@@ -294,16 +321,16 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
             assert_eq!(first, generation);
             assert_eq!(slot.load().generation(), generation);
             assert_eq!(run(&slot), ("a", generation));
-            own!(slot.publish_idle(&ready, 0));
+            publish_idle(&slot, &ready);
             let claim = slot.claim_last_used(generation, true).expect("idle");
             generation = generation.wrapping_add(1) & (u64::MAX / GENERATION);
             assert_eq!(hand_over(claim, "b", true), generation);
             assert_eq!(revoke(&slot, generation), Some("b"));
             held(&slot).send_uncounted();
             own!(slot.step(Paying, Searching));
-            own!(slot.publish_idle(&ready, 0));
+            publish_idle(&slot, &ready);
             assert_eq!(ready.pop(), Some(0));
-            assert!(slot.bench() && slot.retire(true).is_some());
+            assert!(slot.bench() && retire(&slot, true));
             own!(slot.step(State::Retiring, State::Free));
             assert!(!slot.load().is_benched());
         }
@@ -322,7 +349,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
     held(&slot).send_uncounted();
     assert!(matches!(own!(slot.poll_order()), Some(Order::Search(None))));
     own!(slot.step(Paying, Searching));
-    own!(slot.publish_idle(&ready, 0));
+    publish_idle(&slot, &ready);
     assert!(slot.may_park());
     assert!(slot.claim_last_used(0, false).is_none(), "it sleeps");
     let claim = slot.claim_last_used(0, true).expect("idle");
@@ -332,7 +359,7 @@ fn a_sleeping_worker_is_woken_by_its_order() {
     std::thread::park_timeout(Duration::from_secs(20));
     assert!(start.elapsed() < Duration::from_secs(10), "not woken");
     assert_eq!(run(&slot), ("a", 1));
-    own!(slot.publish_idle(&ready, 0));
+    publish_idle(&slot, &ready);
     let claim = slot.claim_last_used(0, false).expect("it has woken");
     assert!(!claim.is_parked());
     claim.leave();

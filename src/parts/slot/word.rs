@@ -18,8 +18,7 @@ pub(crate) enum State {
     Idle = 5,
     /// The worker has been told to end, or has found that it must.
     Retiring = 6,
-    /// The worker's task has ended. The worker tells others, and calls wakers, then looks at the queue. No thread
-    /// gives it an order.
+    /// The worker's task has ended. The worker pays others, and calls wakers. A thread may hand it its next task meanwhile.
     Calling = 7,
     /// The worker was told to look at the queue, and has not begun to. It counts as notified.
     Notified = 8,
@@ -41,13 +40,13 @@ impl State {
     pub(super) const fn next(self) -> &'static [Self] {
         match self {
             Free => &[Held],
-            Held => &[Free, Offered, Busy, Notified, Paying],
+            Held => &[Free, Offered, Busy, Notified, Paying, Retiring],
             Offered => &[Busy, Held],
             Busy => &[Idle, Calling, Paying, Offered],
-            Idle => &[Held, Searching, Retiring],
+            Idle => &[Held, Searching],
             Searching => &[Idle, Busy, Paying],
             Retiring => &[Paying, Free],
-            Calling => &[Idle, Paying],
+            Calling => &[Held, Idle, Paying],
             Notified => &[Searching],
             Paying => &[Searching, Retiring],
         }
@@ -118,8 +117,16 @@ impl Word {
         self.0 & PARKED != 0
     }
 
+    pub(super) const fn is_calling(self) -> bool {
+        self.0 & STATE == Calling as u64
+    }
+
     pub(super) const fn is_listed(self) -> bool {
         self.0 & LISTED != 0
+    }
+
+    pub(super) const fn is_listed_in(self, state: State) -> bool {
+        self.0 & (STATE | LISTED) == state as u64 | LISTED
     }
 
     /// Returns `true` if the flags are legal in this state: only an idle worker may be parked.
