@@ -117,8 +117,8 @@ impl<H: Host> Core<H> {
 }
 
 impl<H: Host> Worker<'_, H> {
-    /// Pays what the worker owes after a task, whose waiter is released. Returns the worker's state. It is no longer
-    /// `Calling`.
+    /// Pays what the worker owes after a task, whose waiter is released. Returns the worker's state: no longer
+    /// `Calling`, but `Held` if another thread has claimed the worker in that state.
     #[inline(always)]
     pub(super) fn pay_after(&self, state: State) -> State {
         match state {
@@ -157,21 +157,18 @@ impl<H: Host> Worker<'_, H> {
         if self.ctx.has_debts() && !self.pay_if_free() {
             self.call_wakers();
         }
-        let (to, is_mine) = match self.ctx.owes() {
+        if self.ctx.owes() {
             // SAFETY: this thread is the slot's worker, which has become `Calling`, and its task has ended.
-            true => (State::Paying, unsafe { it.pay_after_calling() }),
-            false => {
-                self.start_watching();
-                // SAFETY: as above.
-                (State::Idle, unsafe {
-                    it.idle_after_calling(&self.core.ready, slot)
-                })
-            }
-        };
-        if is_mine {
-            to
-        } else {
-            State::Held
+            return match unsafe { it.pay_after_calling() } {
+                true => State::Paying,
+                false => State::Held,
+            };
+        }
+        self.start_watching();
+        // SAFETY: as above.
+        match unsafe { it.idle_after_calling(&self.core.ready, slot) } {
+            true => State::Idle,
+            false => State::Held,
         }
     }
 
