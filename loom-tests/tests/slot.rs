@@ -123,7 +123,7 @@ fn a_claim_against_the_end_of_wakers() {
             runs(slot, claim(slot));
             slot.begin_calls();
             let caller = beside(slot, |slot| {
-                let generation = slot.hand_over(slot.claim_calling()?, 2, true);
+                let generation = slot.hand_over_to_calling(2)?;
                 let back = slot.revoke(generation).is_some();
                 if back {
                     slot.search_first();

@@ -3,7 +3,9 @@
 //! That worker is probably still awake, and its cache lines are near. So a thread tries it first. It
 //! also keeps a sequential caller on one worker, however many there are.
 
-use super::{Claim, Core};
+use super::host::Host;
+use super::submission::Location;
+use super::{Claim, Core, TaskClaim};
 use crate::parts::backoff::Throttle;
 use crate::parts::completion::WaitNode;
 use crate::parts::slot::State;
@@ -19,23 +21,49 @@ thread_local! {
     /// came from the queue, or if the last attempt to claim the worker failed. It is [`APART`] if this thread
     /// is to use another worker.
     static LAST_WORKER: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
+    /// This thread's last task: the one that it last placed, or whose outcome it last got. The id of its pool, and its own.
+    static LAST_TASK: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
     /// Decides how often `result_came_after_yield` acts.
     static SEPARATIONS: Throttle = const { Throttle::new() };
 }
 
 impl<H> Core<H> {
-    /// Makes the worker on a slot this thread's last worker.
     #[inline]
-    pub(crate) fn set_last_worker(&self, slot: usize, generation: u64) {
+    fn set_last_worker(&self, slot: usize, generation: u64) {
         LAST_WORKER.with(|it| it.set((self.env.id, slot, generation)));
     }
 
-    /// Calls `f`, then restores this thread's last worker. So a thread that places other threads'
-    /// tasks in `f` keeps the last worker of its own tasks.
+    /// Notes where this thread's task was placed, or where the task was placed whose outcome it has got.
+    #[inline]
+    pub(crate) fn set_last_task(&self, location: Location) {
+        LAST_TASK.with(|it| it.set((self.env.id, location.task_id())));
+    }
+
+    /// Notes that this thread has handed its task to the worker on a slot.
+    #[inline]
+    pub(crate) fn has_handed_over(&self, slot: usize, generation: u64) {
+        self.set_last_worker(slot, generation);
+        self.set_last_task(Location::Mailbox { slot, generation });
+    }
+
+    /// Notes that this thread has notified the worker on a slot.
+    pub(super) fn has_notified(&self, slot: usize) {
+        self.set_last_worker(slot, 0);
+    }
+
+    /// Notes that the worker on a slot has given this thread the outcome of the task that was placed there.
+    pub(crate) fn was_served_by(&self, slot: usize, location: Location) {
+        self.set_last_worker(slot, 0);
+        self.set_last_task(location);
+    }
+
+    /// Calls `f`, then restores this thread's last worker and task. So a thread that places other threads'
+    /// tasks in `f` keeps those of its own tasks.
     pub(crate) fn keep_last_worker<R>(f: impl FnOnce() -> R) -> R {
-        let before = LAST_WORKER.with(Cell::get);
+        let before = (LAST_WORKER.with(Cell::get), LAST_TASK.with(Cell::get));
         let result = f();
-        LAST_WORKER.with(|it| it.set(before));
+        LAST_WORKER.with(|it| it.set(before.0));
+        LAST_TASK.with(|it| it.set(before.1));
         result
     }
 
@@ -57,11 +85,25 @@ impl<H> Core<H> {
         Some((slot, claim?))
     }
 
-    /// Returns the slot of this thread's last worker if that worker calls wakers after its task.
-    pub(super) fn last_worker_calling(&self) -> Option<usize> {
-        let (pool, slot, _) = LAST_WORKER.with(Cell::get);
-        let calls = pool == self.env.id && self.slots[slot].load().state() == State::Calling;
-        calls.then_some(slot)
+    /// Claims a worker if this thread's last worker calls the wakers of this thread's last task: an idle one, or else that one. So no
+    /// thread is started for a caller that awaits one task after the other (law 5). This task waits for the wakers, and no other one does (law 21).
+    pub(super) fn claim_calling(&self) -> Option<(usize, TaskClaim<'_>)>
+    where
+        H: Host,
+    {
+        let (pool, slot, last) = LAST_WORKER.with(Cell::get);
+        if pool != self.env.id || last == APART {
+            return None;
+        }
+        let it = &self.slots[slot];
+        let is_calling = it.load().state() == State::Calling;
+        if !is_calling || (pool, it.record.calls_for()) != LAST_TASK.with(Cell::get) {
+            return None;
+        }
+        match self.claim_idle() {
+            Some((idle, claim)) => Some((idle, claim.into())),
+            None => Some((slot, it.claim_calling()?)),
+        }
     }
 
     /// Notes that a result arrived after this thread had yielded its CPU.

@@ -8,7 +8,7 @@
 
 use super::host::{Host, NotStarted};
 use super::submission::{Location, NotAccepted, Submission};
-use super::{Claim, Core};
+use super::{Claim, Core, TaskClaim};
 use crate::error::Refusal;
 use crate::parts::backoff::{Backoff, IN_MODELS};
 use crate::parts::gate::{Flags, Permit};
@@ -87,14 +87,6 @@ impl<H: Host> Core<H> {
             .map_err(NotAccepted::NotPlaced)
     }
 
-    /// Claims a worker if this thread's last worker calls wakers: an idle one, or else that one. So no thread is started for a
-    /// caller that awaits one task after the other (law 5). This task waits for the wakers, and no other one does (law 21).
-    fn claim_calling(&self) -> Option<(usize, Claim<'_>)> {
-        let slot = self.last_worker_calling()?;
-        let its = || Some((slot, self.slots[slot].claim_calling()?));
-        self.claim_idle().or_else(its)
-    }
-
     // ---- the fast ways ----------------------------------------------------------------
 
     /// Tries the two ways that most tasks take: to this thread's last worker, or into the queue.
@@ -152,7 +144,7 @@ impl<H: Host> Core<H> {
         submission: Submission<'_>,
         debts: &mut Debts,
     ) -> Location {
-        let position = self.queue.push(task, permit);
+        let position = self.push(task, permit);
         let is_looked_after = self.in_flight.load().is_any_counted() || self.is_each_worker_busy();
         if !is_looked_after || !self.env.is_fast_path_open() {
             self.look_after(position, submission, debts);
@@ -274,7 +266,7 @@ impl<H: Host> Core<H> {
             owed.give(&self.gate, permit);
             return Err(Refusal::SpawnFailed(error));
         }
-        let position = self.queue.push(task, permit);
+        let position = self.push(task, permit);
         // This starts no thread, because the OS has just refused one. If no worker is idle, a busy
         // worker takes the task when its own task has ended.
         self.tell_idle(Patience::Waits);
@@ -291,26 +283,34 @@ impl<H: Host> Core<H> {
         enough: fn(Seen) -> bool,
         owed: &mut Owed,
     ) -> Location {
-        let position = self.queue.push(task, accepted.permit);
+        let position = self.push(task, accepted.permit);
         self.look(enough, owed);
         H::has_pushed(self, position, accepted.stamp, owed);
         Location::Queue { position }
     }
 
+    /// Pushes the task into the queue. Returns its position.
+    #[inline(always)]
+    fn push(&self, task: &mut Option<Task>, permit: Permit) -> u64 {
+        let position = self.queue.push(task, permit);
+        self.set_last_task(Location::Queue { position });
+        position
+    }
+
     /// Hands the task to the claimed worker of a slot, which becomes this thread's last worker.
     #[inline]
-    pub(crate) fn hand_over(
+    pub(crate) fn hand_over<'a>(
         &self,
         slot: usize,
-        claim: Claim<'_>,
+        claim: impl Into<TaskClaim<'a>>,
         task: &mut Option<Task>,
         permit: Permit,
     ) -> Location {
         let task = task.take().expect("a task to hand over");
-        let revocable = task.table.offered;
+        let (claim, revocable) = (claim.into(), task.table.offered);
         debug_assert!(claim.is_of(&self.slots[slot]));
         let generation = claim.hand_over(task, permit, revocable);
-        self.set_last_worker(slot, generation);
+        self.has_handed_over(slot, generation);
         Location::Mailbox { slot, generation }
     }
 
@@ -430,7 +430,7 @@ impl<H: Host> Core<H> {
             }
             let notice = self.in_flight.notify();
             if let Some((slot, claim)) = self.claim_by(patience) {
-                self.set_last_worker(slot, 0);
+                self.has_notified(slot);
                 claim.notify(notice);
                 return true;
             }

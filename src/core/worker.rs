@@ -16,8 +16,8 @@
 //! In a pool with a queue, a worker whose last task came from the queue, or had no waiting caller,
 //! **watches** the queue as well as its own status word, and counts as awake, because its next task is
 //! likely to come through the queue. A worker that was handed a task with a waiting caller watches
-//! only its own word. Such a worker looks at the queue once, after it has published that it is idle. In any pool, a worker also
-//! watches the queue after it has called wakers or searched. A
+//! only its own word. Such a worker looks at the queue once, after it has published that it is idle. In any pool, a worker that
+//! becomes idle after `Calling` or a search watches the queue, too. A
 //! worker that watches the queue looks at it once more after it has left the count. So does a worker
 //! that has found a task: other threads may have relied on it.
 //!
@@ -165,8 +165,11 @@ impl<H: Host> Worker<'_, H> {
         match state {
             State::Busy => {}
             State::Idle => self.rest(),
-            // SAFETY: this thread is the slot's worker, `Busy`.
-            _ => unsafe { self.it.step(State::Busy, state) },
+            _ => {
+                self.it.record.set_calls_for(self.ctx.task_id.get());
+                // SAFETY: this thread is the slot's worker, `Busy`.
+                unsafe { self.it.step(State::Busy, state) };
+            }
         }
         self.state.set(state);
         if matches!(ended, TaskEnd::Expired | TaskEnd::Cancelled) {
@@ -328,9 +331,9 @@ impl<H: Host> Worker<'_, H> {
                 self.ctx.owe(Owed::look);
             }
             if self.ctx.owes() {
-                // An idle worker owes nothing else, but that its look may find that the OS refuses a thread. Another
-                // thread has claimed this worker, perhaps for a task, and may be stopped before it gives the order. So
-                // another worker must look at the queue now (A2). If a lock is held that this needs, the worker tries
+                // An idle worker owes nothing else, but that its look may find that the OS refuses a thread. One that called wakers
+                // may owe more. Another thread has claimed this worker, perhaps for a task, and may be stopped before it gives
+                // the order. So another worker must look at the queue now (A2). If a lock is held that this needs, the worker tries
                 // again at its next turn.
                 self.pay_if_free();
             }

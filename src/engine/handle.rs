@@ -122,8 +122,8 @@ impl<R> Ticket<R> {
     pub(crate) fn take(&mut self) -> Outcome<R> {
         // The worker is probably idle or calls this handle's waker. It is this thread's last worker
         // now, so a sequential caller uses one worker, even if it awaits on several threads.
-        if let Some(slot) = self.side.node().worker_slot() {
-            self.core.set_last_worker(slot, 0);
+        if let (Some(slot), Some(location)) = (self.side.node().worker_slot(), self.location) {
+            self.core.was_served_by(slot, location);
         }
         (self.side.take()).expect("a `Handle` has no second outcome: it was ready before")
     }

@@ -2,7 +2,7 @@
 
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
-use crate::parts::slot::{Claim, Order, State};
+use crate::parts::slot::{Claim, Order, State, TaskClaim};
 use crate::parts::{ring, slot};
 use crate::sync::thread;
 use std::mem::ManuallyDrop;
@@ -81,7 +81,7 @@ impl Slot {
 
     /// Gives a new worker its first task, as the spawner does. Returns the task's generation.
     pub fn hand_first(&self, task: usize, revocable: bool) -> u64 {
-        self.held().hand_over(task, Permit::of_model(), revocable)
+        TaskClaim::from(self.held()).hand_over(task, Permit::of_model(), revocable)
     }
 
     /// Sends a new worker to the queue. The spawner calls it, or the caller that has taken the
@@ -129,7 +129,8 @@ impl Slot {
     /// it. Returns the task's generation.
     pub fn hand_over(&self, held: Held<'_>, task: usize, revocable: bool) -> u64 {
         assert!(held.0.is_of(&self.slot));
-        ManuallyDrop::into_inner(held.0).hand_over(task, Permit::of_model(), revocable)
+        let claim = TaskClaim::from(ManuallyDrop::into_inner(held.0));
+        claim.hand_over(task, Permit::of_model(), revocable)
     }
 
     /// Tells the worker to look at the queue.
@@ -185,9 +186,10 @@ impl Slot {
         }
     }
 
-    /// Claims the worker while it calls wakers.
-    pub fn claim_calling(&self) -> Option<Held<'_>> {
-        self.slot.claim_calling().map(Held::of)
+    /// Hands a revocable task to the worker while it calls wakers. Returns the task's generation.
+    pub fn hand_over_to_calling(&self, task: usize) -> Option<u64> {
+        let claim = self.slot.claim_calling()?;
+        Some(claim.hand_over(task, Permit::of_model(), true))
     }
 
     /// Ends the worker's task. The worker then decides whether to end. If it does not end, it looks

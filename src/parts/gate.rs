@@ -61,6 +61,11 @@ fn in_use(taken: u64, given: u64) -> i64 {
     (taken & !flags).wrapping_sub(given & !flags) as i64 >> ONE.trailing_zeros()
 }
 
+/// Returns a bound that the difference of two counts can be compared with.
+fn clamp(bound: usize) -> u64 {
+    (bound as u64).min(i64::MAX as u64)
+}
+
 /// The right to have one unended task. [`Gate::give`] uses it up.
 ///
 /// While a task lies in a mailbox or in the queue, its permit lies there, too. A mailbox or cell has
@@ -221,7 +226,7 @@ impl Gate {
             side: CachePadded::new(SubmitSide {
                 taken: AtomicU64::new(0),
                 given_seen: AtomicU64::new(0),
-                bound: AtomicU64::new((bound as u64).min(i64::MAX as u64)),
+                bound: AtomicU64::new(clamp(bound)),
             }),
             given: CachePadded::default(),
         }
@@ -369,7 +374,7 @@ impl Gate {
 
     /// Changes the bound. Returns how many permits came free, and whether submissions wait for them.
     pub(crate) fn set_bound(&self, bound: usize) -> (u64, Given) {
-        let bound = bound as u64;
+        let bound = clamp(bound);
         // ORDERING: S1: raised before this thread reads `WAITING`.
         let before = self.side.bound.swap(bound, Ordering::SeqCst);
         (
@@ -400,7 +405,7 @@ impl Gate {
     }
 
     /// Sets `ASLEEP` for the last worker, which is about to leave. Returns `false`, and sets
-    /// nothing, if a permit is in use: the worker must stay, because its task may need the worker. The
+    /// nothing, if a permit is in use, or was meanwhile: the worker must stay, because its task may need the worker. The
     /// caller holds the registry's lock.
     #[must_use]
     pub(crate) fn sleep(&self) -> bool {

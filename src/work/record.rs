@@ -43,6 +43,9 @@ pub(crate) struct Record {
     /// Set while the worker sleeps, for a person who looks at a pool that hangs. So it is no atomic of `sync`: models need
     /// not explore it.
     sleeps: std::sync::atomic::AtomicBool,
+    /// The id of the task whose wakers the worker calls, or called last. The worker's next step publishes it. It only chooses a worker, so it is no atomic
+    /// of `sync`.
+    calls_for: std::sync::atomic::AtomicU64,
     /// The running task's own deadline, as returned by
     /// [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
     due: AtomicU64,
@@ -98,6 +101,7 @@ impl Record {
             awake: Awake::default(),
             pays: AtomicU64::new(0),
             sleeps: std::sync::atomic::AtomicBool::new(false),
+            calls_for: std::sync::atomic::AtomicU64::new(0),
             due: AtomicU64::new(NEVER),
             group: AtomicPtr::new(std::ptr::null_mut()),
         }
@@ -162,6 +166,19 @@ impl Record {
         let before = self.pays();
         self.set_pays(kinds);
         before
+    }
+
+    /// Notes the task whose wakers the worker is about to call.
+    pub(crate) fn set_calls_for(&self, task_id: u64) {
+        // Relaxed: the worker's step into `Calling` publishes it.
+        self.calls_for
+            .store(task_id, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Returns the id of the task whose wakers the worker calls. Read after its word.
+    pub(crate) fn calls_for(&self) -> u64 {
+        // Relaxed: as in `set_calls_for`.
+        self.calls_for.load(std::sync::atomic::Ordering::Relaxed)
     }
 
     /// Notes whether the worker sleeps.

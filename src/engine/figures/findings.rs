@@ -26,6 +26,7 @@ pub(crate) struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     UserCode,
+    TaskBehindUserCode,
     LockOrUserCode,
     StartHook,
     StopHook,
@@ -127,7 +128,13 @@ fn of_slot(its: &Inner) -> Option<What> {
         return Some(What::StartHook);
     }
     if its.pays.is_user_code() {
-        return Some(What::UserCode);
+        let has_task = matches!(its.word.state(), State::Offered | State::Busy);
+        let what = if has_task {
+            What::TaskBehindUserCode
+        } else {
+            What::UserCode
+        };
+        return Some(what);
     }
     if its.pays != Kinds::NONE {
         return Some(What::LockOrUserCode);

@@ -133,6 +133,8 @@ fn a_worker_that_waits_is_found() {
     assert_eq!(told, "[OrderNotTaken(slot 1)]");
     let calls = with(State::Calling, Kinds::CAPTURES);
     assert_eq!(calls, r#"[UserCode(slot 1) {"values"}]"#);
+    let behind = with(State::Offered, Kinds::WAKERS);
+    assert_eq!(behind, r#"[TaskBehindUserCode(slot 1) {"wakers"}]"#);
     let ends = with(State::Retiring, Kinds::END);
     assert_eq!(ends, r#"[LockOrUserCode(slot 1) {"end"}]"#);
     let new = changed(State::Paying, |its| its.is_new = true);
@@ -153,6 +155,7 @@ fn each_finding_is_described() {
     let rows: String = text.lines().filter(is_row).collect();
     let all = [
         What::UserCode,
+        What::TaskBehindUserCode,
         What::LockOrUserCode,
         What::StartHook,
         What::StopHook,

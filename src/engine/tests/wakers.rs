@@ -26,6 +26,12 @@ fn two_workers() -> Builder {
 /// one.
 fn calls_a_waker(builder: Builder) -> (Pool, mpsc::Sender<()>) {
     let pool = builder.build().expect("a pool");
+    let end_wake = begin_a_waker(&pool);
+    (pool, end_wake)
+}
+
+/// Has worker 0 of the pool call a waker, as [`calls_a_waker`] does.
+fn begin_a_waker(pool: &Pool) -> mpsc::Sender<()> {
     let (open, gate) = mpsc::channel::<()>();
     let served = pool.awaitable().serve(move || gate.recv());
     let mut handle = pin!(served.expect("space"));
@@ -36,7 +42,7 @@ fn calls_a_waker(builder: Builder) -> (Pool, mpsc::Sender<()>) {
     open.send(()).expect("it waits");
     // Not only `Calling`: the handle is dropped here, and its waker must have been taken before.
     until(|| pool.core().slots[0].record.pays() == Kinds::WAKERS);
-    (pool, end_wake)
+    end_wake
 }
 
 /// Law 21: a thread hands one task to its last worker, which calls a waker. No other task waits for that waker.
@@ -54,6 +60,24 @@ fn a_thread_hands_one_task_to_a_worker_that_calls_a_waker() {
     drop(end_wake);
     assert_eq!(told.recv_timeout(LIMIT), Ok(0));
     end(pool.core());
+}
+
+/// Law 5: a thread whose last worker calls the waker of another thread's task does not wait for that waker.
+#[test]
+fn a_thread_waits_for_no_waker_of_another_threads_task() {
+    for queue in [0, 4] {
+        let pool = two_workers().queue_capacity(queue).build().expect("a pool");
+        let core = pool.core();
+        assert!(call(core, || ()).is_ok());
+        until(|| core.slots[0].load().is_parked());
+        let beside = || thread::scope(|s| s.spawn(|| begin_a_waker(&pool)).join());
+        let end_wake = beside().expect("its waker");
+        let value = do_with(core, None, &SubmitterOptions::NONE, || 7, LIMIT);
+        assert_eq!(value.ok(), Some(7));
+        assert_eq!(core.stats().spawned, 2);
+        drop(end_wake);
+        end(core);
+    }
 }
 
 /// Law 5: a task does not wait for a waker beside an idle worker.

@@ -290,8 +290,9 @@ impl Core {
             *task = Some(back);
             SubmitError::Refused(why)
         })?;
-        if let Location::Mailbox { slot, generation } = location {
-            self.set_last_worker(slot, generation);
+        match location {
+            Location::Mailbox { slot, generation } => self.has_handed_over(slot, generation),
+            Location::Queue { .. } => self.set_last_task(location),
         }
         Ok(location)
     }

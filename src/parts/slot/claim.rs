@@ -44,21 +44,6 @@ impl<'a, T, R> Claim<'a, T, R> {
         std::ptr::eq(self.slot, slot)
     }
 
-    /// Hands the task to the worker, and wakes the worker if it sleeps. Returns the task's
-    /// generation. The caller of a `revocable` task may take it back until the worker starts it.
-    #[inline]
-    pub(crate) fn hand_over(self, task: T, permit: Permit, revocable: bool) -> u64 {
-        permit.leave_with_task();
-        // SAFETY: this thread holds the slot, by this claim. So the mailbox is empty, and only this thread may write
-        // it.
-        (self.slot.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
-        let to = match revocable {
-            true => State::Offered,
-            false => State::Busy,
-        };
-        self.order(to, GENERATION).generation()
-    }
-
     /// Tells the worker to look at the queue, and wakes the worker if it sleeps. Others may rely on that: the
     /// notice counts until the worker has taken it.
     pub(crate) fn notify(self, notice: Notice) {
@@ -125,6 +110,40 @@ impl<'a, T, R> Claim<'a, T, R> {
     pub(crate) unsafe fn start_failed(self) {
         let (slot, _) = self.into_parts();
         slot.shift(State::Held, State::Free, 0);
+    }
+}
+
+/// The right to hand a worker its next task. A worker that calls wakers gets no other order.
+#[derive(Debug)]
+#[must_use = "a worker whose claim is lost never gets an order again"]
+pub(crate) struct TaskClaim<'a, T, R>(Claim<'a, T, R>);
+
+impl<'a, T, R> From<Claim<'a, T, R>> for TaskClaim<'a, T, R> {
+    #[inline(always)]
+    fn from(claim: Claim<'a, T, R>) -> Self {
+        Self(claim)
+    }
+}
+
+impl<T, R> TaskClaim<'_, T, R> {
+    /// Returns `true` if this is a claim on the worker of that slot.
+    pub(crate) fn is_of(&self, slot: &Slot<T, R>) -> bool {
+        self.0.is_of(slot)
+    }
+
+    /// Hands the task to the worker, and wakes the worker if it sleeps. Returns the task's
+    /// generation. The waiter of a `revocable` task may take it back until the worker takes it.
+    #[inline]
+    pub(crate) fn hand_over(self, task: T, permit: Permit, revocable: bool) -> u64 {
+        permit.leave_with_task();
+        // SAFETY: this thread holds the slot, by this claim. So the mailbox is empty, and only this thread may write
+        // it.
+        (self.0.slot.hot.mailbox).with_mut(|m| unsafe { (*m).write(task) });
+        let to = match revocable {
+            true => State::Offered,
+            false => State::Busy,
+        };
+        self.0.order(to, GENERATION).generation()
     }
 }
 

@@ -25,7 +25,7 @@ use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
 use crate::parts::ring::Ring;
 use crate::sync::{thread, AtomicU64, Ordering, UnsafeCell};
-pub(crate) use claim::Claim;
+pub(crate) use claim::{Claim, TaskClaim};
 use std::mem::MaybeUninit;
 use word::{changed, GENERATION, LISTED, PARKED};
 pub(crate) use word::{State, Word};
@@ -40,8 +40,8 @@ pub(crate) enum Order<T> {
         permit: Permit,
         generation: u64,
     },
-    /// To look at the queue. The worker that was told so by a notifier is `Searching`, and has the notice. Any
-    /// other one is `Paying`.
+    /// To look at the queue. The worker that was told so by a notifier is `Searching`, and has the notice. One that was sent
+    /// without a notice is `Paying`.
     Search(Option<Notice>),
     /// To end.
     Retire,
@@ -193,10 +193,10 @@ impl<T, R> Slot<T, R> {
         self.claim_if(Word::is_benched)
     }
 
-    /// Claims the worker if it calls wakers after its task. It sees its order once they have returned.
+    /// Claims the worker if it calls wakers. It sees its order once they have returned.
     #[must_use]
-    pub(crate) fn claim_calling(&self) -> Option<Claim<'_, T, R>> {
-        self.claim_if(Word::is_calling)
+    pub(crate) fn claim_calling(&self) -> Option<TaskClaim<'_, T, R>> {
+        self.claim_if(Word::is_calling).map(TaskClaim::from)
     }
 
     fn claim_if(&self, may: impl Fn(Word) -> bool) -> Option<Claim<'_, T, R>> {

@@ -49,8 +49,14 @@ fn held(slot: &Channel) -> TheClaim<'_> {
     own!(Claim::of_held(slot))
 }
 
-fn hand_over(claim: TheClaim<'_>, task: &'static str, revocable: bool) -> u64 {
-    claim.hand_over(task, Permit::of_taken_task(), revocable)
+fn hand_over<'a>(
+    claim: impl Into<TaskClaim<'a, &'static str, ()>>,
+    task: &'static str,
+    revocable: bool,
+) -> u64 {
+    claim
+        .into()
+        .hand_over(task, Permit::of_taken_task(), revocable)
 }
 
 /// Tells the worker to end if it is idle, and if `benched`, on the bench.
