@@ -218,7 +218,7 @@ impl<'scope> Scope<'scope, '_> {
             ..self.extras.plain()
         };
         let served = submit_with(&self.core, (), job, options);
-        served.map(drop).map_err(|(job, why)| {
+        served.map(Core::set_last_task).map_err(|(job, why)| {
             pending.exit().into_iter().for_each(Leaving::finish_now);
             // SAFETY: `f` was made with a closure above, and `submit_with` returns a refused job
             // unchanged.

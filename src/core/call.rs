@@ -252,7 +252,7 @@ fn wait_for<H: Host>(
             // A worker that took the task from the queue has published its slot. It is probably
             // idle and still awake. So this thread tries that worker first for its next task.
             if let Some(slot) = node.worker_slot() {
-                core.was_served_by(slot, location);
+                core.set_last_worker(slot, 0);
             }
             match step {
                 Step::Yielded => core.result_came_after_yield(),

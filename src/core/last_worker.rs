@@ -21,40 +21,23 @@ thread_local! {
     /// came from the queue, or if the last attempt to claim the worker failed. It is [`APART`] if this thread
     /// is to use another worker.
     static LAST_WORKER: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
-    /// This thread's last task: the one that it last placed, or whose outcome it last got. The id of its pool, and its own.
-    static LAST_TASK: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+    /// The id of this thread's last task: the one that it last placed, or whose outcome it last got, of those that may end with
+    /// wakers to call. A task of another pool may by chance have the same id.
+    static LAST_TASK: Cell<u64> = const { Cell::new(0) };
     /// Decides how often `result_came_after_yield` acts.
     static SEPARATIONS: Throttle = const { Throttle::new() };
 }
 
 impl<H> Core<H> {
+    /// Makes the worker on a slot this thread's last worker.
     #[inline]
-    fn set_last_worker(&self, slot: usize, generation: u64) {
+    pub(crate) fn set_last_worker(&self, slot: usize, generation: u64) {
         LAST_WORKER.with(|it| it.set((self.env.id, slot, generation)));
     }
 
-    /// Notes where this thread's task was placed, or where the task was placed whose outcome it has got.
-    #[inline]
-    pub(crate) fn set_last_task(&self, location: Location) {
-        LAST_TASK.with(|it| it.set((self.env.id, location.task_id())));
-    }
-
-    /// Notes that this thread has handed its task to the worker on a slot.
-    #[inline]
-    pub(crate) fn has_handed_over(&self, slot: usize, generation: u64) {
-        self.set_last_worker(slot, generation);
-        self.set_last_task(Location::Mailbox { slot, generation });
-    }
-
-    /// Notes that this thread has notified the worker on a slot.
-    pub(super) fn has_notified(&self, slot: usize) {
-        self.set_last_worker(slot, 0);
-    }
-
-    /// Notes that the worker on a slot has given this thread the outcome of the task that was placed there.
-    pub(crate) fn was_served_by(&self, slot: usize, location: Location) {
-        self.set_last_worker(slot, 0);
-        self.set_last_task(location);
+    /// Notes where this thread's last task was placed, if that task may end with wakers to call.
+    pub(crate) fn set_last_task(location: Location) {
+        LAST_TASK.with(|it| it.set(location.task_id()));
     }
 
     /// Calls `f`, then restores this thread's last worker and task. So a thread that places other threads'
@@ -97,7 +80,7 @@ impl<H> Core<H> {
         }
         let it = &self.slots[slot];
         let is_calling = it.load().state() == State::Calling;
-        if !is_calling || (pool, it.record.calls_for()) != LAST_TASK.with(Cell::get) {
+        if !is_calling || it.record.calls_for() != LAST_TASK.with(Cell::get) {
             return None;
         }
         match self.claim_idle() {

@@ -15,7 +15,7 @@ impl<H: Host> Core<H> {
         let Some((slot, claim)) = self.claim_by(patience) else {
             return false;
         };
-        self.has_notified(slot);
+        self.set_last_worker(slot, 0);
         claim.notify(self.in_flight.notify());
         true
     }

@@ -144,7 +144,7 @@ impl<H: Host> Core<H> {
         submission: Submission<'_>,
         debts: &mut Debts,
     ) -> Location {
-        let position = self.push(task, permit);
+        let position = self.queue.push(task, permit);
         let is_looked_after = self.in_flight.load().is_any_counted() || self.is_each_worker_busy();
         if !is_looked_after || !self.env.is_fast_path_open() {
             self.look_after(position, submission, debts);
@@ -266,7 +266,7 @@ impl<H: Host> Core<H> {
             owed.give(&self.gate, permit);
             return Err(Refusal::SpawnFailed(error));
         }
-        let position = self.push(task, permit);
+        let position = self.queue.push(task, permit);
         // This starts no thread, because the OS has just refused one. If no worker is idle, a busy
         // worker takes the task when its own task has ended.
         self.tell_idle(Patience::Waits);
@@ -283,18 +283,10 @@ impl<H: Host> Core<H> {
         enough: fn(Seen) -> bool,
         owed: &mut Owed,
     ) -> Location {
-        let position = self.push(task, accepted.permit);
+        let position = self.queue.push(task, accepted.permit);
         self.look(enough, owed);
         H::has_pushed(self, position, accepted.stamp, owed);
         Location::Queue { position }
-    }
-
-    /// Pushes the task into the queue. Returns its position.
-    #[inline(always)]
-    fn push(&self, task: &mut Option<Task>, permit: Permit) -> u64 {
-        let position = self.queue.push(task, permit);
-        self.set_last_task(Location::Queue { position });
-        position
     }
 
     /// Hands the task to the claimed worker of a slot, which becomes this thread's last worker.
@@ -310,7 +302,7 @@ impl<H: Host> Core<H> {
         let (claim, revocable) = (claim.into(), task.table.offered);
         debug_assert!(claim.is_of(&self.slots[slot]));
         let generation = claim.hand_over(task, permit, revocable);
-        self.has_handed_over(slot, generation);
+        self.set_last_worker(slot, generation);
         Location::Mailbox { slot, generation }
     }
 
@@ -430,7 +422,7 @@ impl<H: Host> Core<H> {
             }
             let notice = self.in_flight.notify();
             if let Some((slot, claim)) = self.claim_by(patience) {
-                self.has_notified(slot);
+                self.set_last_worker(slot, 0);
                 claim.notify(notice);
                 return true;
             }

@@ -165,11 +165,7 @@ impl<H: Host> Worker<'_, H> {
         match state {
             State::Busy => {}
             State::Idle => self.rest(),
-            _ => {
-                self.it.record.set_calls_for(self.ctx.task_id.get());
-                // SAFETY: this thread is the slot's worker, `Busy`.
-                unsafe { self.it.step(State::Busy, state) };
-            }
+            _ => self.leave_busy(state),
         }
         self.state.set(state);
         if matches!(ended, TaskEnd::Expired | TaskEnd::Cancelled) {
@@ -202,6 +198,14 @@ impl<H: Host> Worker<'_, H> {
     fn lingers(&self) -> bool {
         let may = self.will_watch.get() && !self.has_waiter.get() && self.core.free.is_drained();
         may && self.spin.linger(|| self.core.queue.is_filled())
+    }
+
+    /// Makes this worker, whose task has ended, `Calling` or `Paying`.
+    #[cold]
+    fn leave_busy(&self, to: State) {
+        self.it.record.set_calls_for(self.ctx.task_id.get());
+        // SAFETY: this thread is the slot's worker, `Busy`.
+        unsafe { self.it.step(State::Busy, to) };
     }
 
     /// Makes this worker, which is `Busy` and has no task any more, `Idle`.

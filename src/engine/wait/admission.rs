@@ -93,6 +93,7 @@ impl Core {
         }
         if let Some(members) = options.members {
             self.member_accepted(members, location, || debts.get_or_insert_default());
+            Self::set_last_task(location);
         }
         location
     }

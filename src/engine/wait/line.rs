@@ -290,10 +290,10 @@ impl Core {
             *task = Some(back);
             SubmitError::Refused(why)
         })?;
-        match location {
-            Location::Mailbox { slot, generation } => self.has_handed_over(slot, generation),
-            Location::Queue { .. } => self.set_last_task(location),
+        if let Location::Mailbox { slot, generation } = location {
+            self.set_last_worker(slot, generation);
         }
+        Self::set_last_task(location);
         Ok(location)
     }
 
