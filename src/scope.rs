@@ -218,12 +218,14 @@ impl<'scope> Scope<'scope, '_> {
             ..self.extras.plain()
         };
         let served = submit_with(&self.core, (), job, options);
-        served.map(Core::set_last_task).map_err(|(job, why)| {
-            pending.exit().into_iter().for_each(Leaving::finish_now);
-            // SAFETY: `f` was made with a closure above, and `submit_with` returns a refused job
-            // unchanged.
-            Refused::new(unsafe { job.f.assume_init() }, why)
-        })
+        served
+            .map(|at| self.core.set_last_task(at))
+            .map_err(|(job, why)| {
+                pending.exit().into_iter().for_each(Leaving::finish_now);
+                // SAFETY: `f` was made with a closure above, and `submit_with` returns a refused job
+                // unchanged.
+                Refused::new(unsafe { job.f.assume_init() }, why)
+            })
     }
 
     /// Submits a task as [`serve`](Scope::serve) does. If the pool refuses the task, for any

@@ -8,7 +8,6 @@ use super::submission::Location;
 use super::{Claim, Core, TaskClaim};
 use crate::parts::backoff::Throttle;
 use crate::parts::completion::WaitNode;
-use crate::parts::slot::State;
 use crate::sync::thread_local;
 use std::cell::Cell;
 
@@ -21,9 +20,9 @@ thread_local! {
     /// came from the queue, or if the last attempt to claim the worker failed. It is [`APART`] if this thread
     /// is to use another worker.
     static LAST_WORKER: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
-    /// The id of this thread's last task: the one that it last placed, or whose outcome it last got, of those that may end with
-    /// wakers to call. A task of another pool may by chance have the same id.
-    static LAST_TASK: Cell<u64> = const { Cell::new(0) };
+    /// This thread's last task: the one that it last placed, or whose outcome it last got, of those that may end with
+    /// wakers to call. Its pool's id, and the place where it was put at first.
+    static LAST_TASK: Cell<(u64, Location)> = const { Cell::new((0, Location::Queue { position: 0 })) };
     /// Decides how often `result_came_after_yield` acts.
     static SEPARATIONS: Throttle = const { Throttle::new() };
 }
@@ -36,8 +35,8 @@ impl<H> Core<H> {
     }
 
     /// Notes where this thread's last task was placed, if that task may end with wakers to call.
-    pub(crate) fn set_last_task(location: Location) {
-        LAST_TASK.with(|it| it.set(location.task_id()));
+    pub(crate) fn set_last_task(&self, location: Location) {
+        LAST_TASK.with(|it| it.set((self.env.id, location)));
     }
 
     /// Calls `f`, then restores this thread's last worker and task. So a thread that places other threads'
@@ -68,24 +67,29 @@ impl<H> Core<H> {
         Some((slot, claim?))
     }
 
-    /// Claims a worker if this thread's last worker calls the wakers of this thread's last task: an idle one, or else that one. So no
-    /// thread is started for a caller that awaits one task after the other (law 5). This task waits for the wakers, and no other one does (law 21).
+    /// Claims a worker if this thread's last worker calls the wakers to which the end of this thread's last task has led: an idle one, or else
+    /// that one. So no thread is started for a caller that awaits one task after the other (law 5). This task waits for the
+    /// wakers, and no other one does (law 21).
     pub(super) fn claim_calling(&self) -> Option<(usize, TaskClaim<'_>)>
     where
         H: Host,
     {
         let (pool, slot, last) = LAST_WORKER.with(Cell::get);
-        if pool != self.env.id || last == APART {
+        let (its_pool, task) = LAST_TASK.with(Cell::get);
+        if pool != self.env.id || last == APART || its_pool != pool || !task.may_be_on(slot) {
             return None;
         }
         let it = &self.slots[slot];
-        let is_calling = it.load().state() == State::Calling;
-        if !is_calling || it.record.calls_for() != LAST_TASK.with(Cell::get) {
-            return None;
-        }
+        // The task is read after the word, and that word is claimed: so the worker has not gone on to another task.
+        let its_word = || {
+            let word = it.load();
+            let is_its = word.is_calling() && it.record.calls_for() == task.task_id();
+            is_its.then_some(word)
+        };
+        its_word()?;
         match self.claim_idle() {
             Some((idle, claim)) => Some((idle, claim.into())),
-            None => Some((slot, it.claim_calling()?)),
+            None => Some((slot, it.claim_calling(its_word()?)?)),
         }
     }
 

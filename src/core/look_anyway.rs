@@ -1,4 +1,4 @@
-//! Looks for a worker for the queue that do not ask whether one looks already: that one may be stopped, or wait for a waker.
+//! Searches for a worker for the queue that rely on no count: a worker that is counted may be stopped.
 
 use super::host::{Host, NotStarted};
 use super::Core;
@@ -34,13 +34,16 @@ impl<H: Host> Core<H> {
         let mut told = 0;
         for slot in &self.slots {
             if told >= self.queue.len() {
-                return Ok(());
+                break;
             }
             if let Some(claim) = slot.claim_idle() {
                 // One that is awake may be stopped.
                 told += u64::from(claim.is_parked());
                 claim.notify(self.in_flight.notify());
             }
+        }
+        if told >= self.queue.len() {
+            return Ok(());
         }
         H::try_lock(self)?;
         let _ = self.start_or_look(owed);

@@ -142,8 +142,7 @@ impl<H: Host> Worker<'_, H> {
         match self.ctx.owes() {
             false => State::Busy,
             true => {
-                // SAFETY: this thread is the slot's worker, `Busy`.
-                unsafe { self.it.step(State::Busy, State::Paying) };
+                self.leave_busy(State::Paying);
                 State::Paying
             }
         }
@@ -193,6 +192,9 @@ impl<H: Host> Worker<'_, H> {
         permit: Permit,
         id: u64,
     ) -> Option<(Permit, u64)> {
+        if !self.ctx.has_debts() {
+            return Some((permit, id));
+        }
         let (core, it) = (self.core, self.it);
         if !place.as_ref().is_some_and(|task| task.table.awaited) {
             self.ctx.pay();

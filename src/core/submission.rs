@@ -25,6 +25,14 @@ impl Location {
         })
     }
 
+    /// Returns `true` if the worker on that slot may have the task that was put here.
+    pub(crate) fn may_be_on(self, on: usize) -> bool {
+        match self {
+            Self::Mailbox { slot, .. } => slot == on,
+            Self::Queue { .. } => true,
+        }
+    }
+
     /// Returns the id by which the decision of a worker names this task.
     pub(crate) fn task_id(self) -> u64 {
         match self {

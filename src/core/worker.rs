@@ -127,8 +127,7 @@ impl<H: Host> Worker<'_, H> {
             }
             let Popped::Task(position, its) = self.pop(place) else {
                 if self.ctx.owes() {
-                    // SAFETY: this thread is the slot's worker, `Busy`.
-                    unsafe { self.it.step(State::Busy, State::Paying) };
+                    self.leave_busy(State::Paying);
                     return Next::Search(None);
                 }
                 self.rest();
@@ -202,7 +201,7 @@ impl<H: Host> Worker<'_, H> {
 
     /// Makes this worker, whose task has ended, `Calling` or `Paying`.
     #[cold]
-    fn leave_busy(&self, to: State) {
+    pub(super) fn leave_busy(&self, to: State) {
         self.it.record.set_calls_for(self.ctx.task_id.get());
         // SAFETY: this thread is the slot's worker, `Busy`.
         unsafe { self.it.step(State::Busy, to) };
@@ -316,7 +315,7 @@ impl<H: Host> Worker<'_, H> {
     /// Waits for an order or, if this worker watches the queue, for a queued task. Spins first,
     /// then sleeps.
     pub(crate) fn wait(&self) -> Next {
-        // The worker is new, or has published that it is idle. If it is
+        // The worker is new, has published that it is idle, or was claimed as it called wakers. If it is
         // idle and does not watch the queue, it looks at the queue once now (A2, P1).
         let may_look = !self.it.record.awake.is_counted() && self.it.load().is_idle();
         if may_look && !self.core.queue.is_empty() && self.claim_own_slot() {

@@ -96,7 +96,7 @@ pub(crate) fn submit<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(
 
 impl<R> Ticket<R> {
     pub(crate) fn new(side: HandleSide<Outcome<R>>, core: &Arc<Core>, location: Location) -> Self {
-        Core::set_last_task(location);
+        core.set_last_task(location);
         Self {
             side,
             core: Arc::clone(core),
@@ -125,7 +125,7 @@ impl<R> Ticket<R> {
         // now, so a sequential caller uses one worker, even if it awaits on several threads.
         if let (Some(slot), Some(location)) = (self.side.node().worker_slot(), self.location) {
             self.core.set_last_worker(slot, 0);
-            Core::set_last_task(location);
+            self.core.set_last_task(location);
         }
         (self.side.take()).expect("a `Handle` has no second outcome: it was ready before")
     }

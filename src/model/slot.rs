@@ -188,7 +188,7 @@ impl Slot {
 
     /// Hands a revocable task to the worker while it calls wakers. Returns the task's generation.
     pub fn hand_over_to_calling(&self, task: usize) -> Option<u64> {
-        let claim = self.slot.claim_calling()?;
+        let claim = self.slot.claim_calling(self.slot.load())?;
         Some(claim.hand_over(task, Permit::of_model(), true))
     }
 

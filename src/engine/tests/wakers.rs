@@ -30,7 +30,7 @@ fn calls_a_waker(builder: Builder) -> (Pool, mpsc::Sender<()>) {
     (pool, end_wake)
 }
 
-/// Has worker 0 of the pool call a waker, as [`calls_a_waker`] does.
+/// Has a worker of the pool call a waker, as [`calls_a_waker`] does.
 fn begin_a_waker(pool: &Pool) -> mpsc::Sender<()> {
     let (open, gate) = mpsc::channel::<()>();
     let served = pool.awaitable().serve(move || gate.recv());
@@ -41,7 +41,8 @@ fn begin_a_waker(pool: &Pool) -> mpsc::Sender<()> {
     assert!(polled.is_pending());
     open.send(()).expect("it waits");
     // Not only `Calling`: the handle is dropped here, and its waker must have been taken before.
-    until(|| pool.core().slots[0].record.pays() == Kinds::WAKERS);
+    let slots = &pool.core().slots;
+    until(|| slots.iter().any(|slot| slot.record.pays() == Kinds::WAKERS));
     end_wake
 }
 
@@ -78,6 +79,37 @@ fn a_thread_waits_for_no_waker_of_another_threads_task() {
         drop(end_wake);
         end(core);
     }
+}
+
+/// Law 5: as above. The other thread's task is the second one of its worker, as this thread's last task was of another worker.
+#[test]
+fn a_thread_waits_for_no_waker_of_a_task_with_the_same_number() {
+    let builder = Builder::new().max_workers(3).queue_capacity(0);
+    let pool = builder.build().expect("a pool");
+    let core = pool.core();
+    let parked = |slot: usize| until(|| core.slots[slot].load().is_parked());
+    assert!(serves(core, || ()));
+    parked(0);
+    let handle = pool.awaitable().serve(|| ()).expect("space");
+    handle.join().expect("a value");
+    core.start_worker().expect("a thread");
+    parked(1);
+    let _at = hand_over(core, 1, core.slots[1].claim_idle().expect("idle"), || ());
+    let (open, gate) = mpsc::channel::<()>();
+    let beside = || {
+        let claim = core.slots[0].claim_idle().expect("idle");
+        let _at = hand_over(core, 0, claim, move || _ = gate.recv());
+        parked(1);
+        begin_a_waker(&pool)
+    };
+    let end_wake = thread::scope(|s| s.spawn(beside).join()).expect("its waker");
+    let generations = [0, 1].map(|slot| core.slots[slot].load().generation());
+    assert_eq!(generations, [3, 2]);
+    let value = do_with(core, None, &SubmitterOptions::NONE, || 7, LIMIT);
+    assert_eq!(value.ok(), Some(7));
+    assert_eq!(core.stats().spawned, 3);
+    drop((open, end_wake));
+    end(core);
 }
 
 /// Law 5: a task does not wait for a waker beside an idle worker.

@@ -93,7 +93,7 @@ impl Core {
         }
         if let Some(members) = options.members {
             self.member_accepted(members, location, || debts.get_or_insert_default());
-            Self::set_last_task(location);
+            self.set_last_task(location);
         }
         location
     }

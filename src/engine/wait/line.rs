@@ -293,7 +293,7 @@ impl Core {
         if let Location::Mailbox { slot, generation } = location {
             self.set_last_worker(slot, generation);
         }
-        Self::set_last_task(location);
+        self.set_last_task(location);
         Ok(location)
     }
 

@@ -117,7 +117,7 @@ impl Word {
         self.0 & PARKED != 0
     }
 
-    pub(super) const fn is_calling(self) -> bool {
+    pub(crate) const fn is_calling(self) -> bool {
         self.0 & STATE == Calling as u64
     }
 
