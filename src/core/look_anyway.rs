@@ -26,7 +26,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Makes workers look at the queue, whatever the counts and the ready ring say, and whoever looks already: that thread
-    /// may be stopped. Notifies an idle worker that sleeps for each queued task. If too few do, starts one, if a slot is
+    /// may be stopped. Notifies idle workers, until one that slept comes for each queue cell in use. If too few slept, starts one, if a slot is
     /// free. Returns the error if that needs the host's lock, and another thread has it.
     #[cold]
     pub(crate) fn look_anyway(self: &Arc<Self>, owed: &mut Owed) -> Result<(), IsHeld> {

@@ -43,7 +43,7 @@ pub(crate) struct Record {
     /// Set while the worker sleeps, for a person who looks at a pool that hangs. So it is no atomic of `sync`: models need
     /// not explore it.
     sleeps: std::sync::atomic::AtomicBool,
-    /// The id of the task whose wakers the worker calls, or called last. The worker's next step publishes it. It only chooses a worker, so it is no atomic
+    /// The id of the task to whose end the wakers belong that the worker calls, or called last. The worker's next step publishes it. It only chooses a worker, so it is no atomic
     /// of `sync`.
     calls_for: std::sync::atomic::AtomicU64,
     /// The running task's own deadline, as returned by

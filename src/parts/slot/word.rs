@@ -10,7 +10,7 @@ pub(crate) enum State {
     Held = 1,
     /// A task is in the mailbox and has not started. Its caller may still take it back.
     Offered = 2,
-    /// A task is in the mailbox and can no longer be taken back, or the worker runs a task.
+    /// A task is in the mailbox and can no longer be taken back, or the worker has it: runs it, or pays before or after it.
     Busy = 3,
     /// The worker has no task, and looks at the queue. It counts as awake, or does so in a moment.
     Searching = 4,
