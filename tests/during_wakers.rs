@@ -199,6 +199,36 @@ fn law21_a_handle_cancels_a_task_that_a_worker_has_which_calls_a_waker() {
     });
 }
 
+/// Law 5: the worker offers the caller's task again, because it must drop a value first. The caller's next task comes while that worker calls a waker
+/// to which the end of the first one has led. It needs no other worker.
+#[test]
+fn law05_a_caller_whose_task_was_offered_again_needs_no_other_worker() {
+    timed(|| {
+        let (scene, second, third) = (Scene::new(4, 4), Gate::new(), Gate::new());
+        let _open = (second.opener(), third.opener());
+        let group = scene.pool.limited_group(1);
+        let its = group.clone();
+        let told = scene.give(move |pool| {
+            its.do_with_deadline(|| (), LONG).unwrap();
+            must_serve(pool, || ());
+        });
+        let key = second.key();
+        let in_line = group.awaitable().serve_async(third.task());
+        let in_line = pending(Box::pin(in_line), &calling(move || key.pass()));
+        scene.end_wake();
+        scene.drops.open();
+        second.wait_entered(1);
+        arrives("both tasks", &told);
+        // The third worker has the task of the future.
+        let s = scene.pool.stats();
+        assert_eq!((s.queued, s.spawned), (0, 3), "{s}");
+        second.open();
+        third.open();
+        drop(in_line);
+        scene.end();
+    });
+}
+
 /// Laws 2 and 10: a cancel of its group discards a task that was handed to the worker. A shutdown lets it run.
 #[test]
 fn law02_law10_a_cancel_and_a_shutdown_during_a_waker() {

@@ -253,6 +253,7 @@ fn wait_for<H: Host>(
             // idle and still awake. So this thread tries that worker first for its next task.
             if let Some(slot) = node.worker_slot() {
                 core.set_last_worker(slot, 0);
+                core.set_last_task(location.unless_offered_again(node));
             }
             match step {
                 Step::Yielded => core.result_came_after_yield(),

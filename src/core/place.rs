@@ -77,8 +77,9 @@ impl<H: Host> Core<H> {
             stamp: H::stamp(self),
         };
         let owed = debts.get_or_insert_default();
-        // A worker may wait for another one in a waker. So no task of a worker waits for wakers (law 14).
-        if !submission.is_on_worker(&self.env) {
+        // A worker may wait for another one in a waker. So no task of a worker waits for wakers (law 14). Nor does one for a worker
+        // that has to end (law 4).
+        if !submission.is_on_worker(&self.env) && !self.env.may_have_to_end() {
             if let Some((slot, claim)) = self.claim_calling() {
                 return Ok(self.hand_over(slot, claim, task, accepted.permit));
             }

@@ -112,6 +112,25 @@ fn a_thread_waits_for_no_waker_of_a_task_with_the_same_number() {
     end(core);
 }
 
+/// Law 4: the limit is lowered while a worker calls a waker. It gets no task that is submitted after that, and ends.
+#[test]
+fn a_surplus_worker_that_calls_a_waker_gets_no_task() {
+    let pool = two_workers().build().expect("a pool");
+    let core = pool.core();
+    let (open, gate) = mpsc::channel::<()>();
+    assert!(serves(core, move || _ = gate.recv()));
+    let end_wake = begin_a_waker(&pool);
+    core.set_limit(1);
+    let (tell, told) = mpsc::channel();
+    assert!(serves(core, move || tell.send(()).expect("a test")));
+    drop(end_wake);
+    until(|| core.stats().workers == 1);
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty));
+    drop(open);
+    assert_eq!(told.recv_timeout(LIMIT), Ok(()));
+    end(core);
+}
+
 /// Law 5: a task does not wait for a waker beside an idle worker.
 #[test]
 fn a_thread_hands_no_task_to_a_worker_that_calls_a_waker_beside_an_idle_one() {
