@@ -45,7 +45,7 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
 
     /// Starts a worker that looks at the queue, on a free slot. Raises `notified` before it takes the slot. The worker keeps that
     /// notice. If the host holds the worker up, the notice is lowered once the worker is registered, and then an idle worker is
-    /// told (A4). On failure gives the slot back and lowers the count; the caller looks again. Waits for the host's
+    /// told (A4). On failure gives the slot back and lowers the count; then the caller looks again, or tells an idle worker. Waits for the host's
     /// lock, and for the OS.
     fn start_searching(core: &Arc<Core<Self>>, owed: &mut Owed) -> Result<(), NotStarted>;
 
@@ -65,7 +65,7 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// Returns what [`Host::has_pushed`] is to be told of a task that is submitted now.
     fn stamp(core: &Core<Self>) -> u64;
 
-    /// Called after each push that does not take the fast way. The host may take the task out again: it reads its flags after
+    /// Called after each push, unless no thread had to look after it, and the pool is in its usual state. The host may take the task out again: it reads its flags after
     /// the push (P3).
     fn has_pushed(core: &Arc<Core<Self>>, position: u64, stamp: u64, owed: &mut Owed);
 
@@ -75,9 +75,10 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     // ---- debts ------------------------------------------------------------------------
 
     /// Passes a free permit on to the first submission that waits for it. `of` names the gate. Takes both under the lock of those
-    /// who wait. Places the task without that lock, as [`Core::place`] does, which may wait for the host's. Notes what is
-    /// left in `owed`: a waker, or a permit that came back. If the thread
-    /// only tries, and another one holds the lock of those who wait, does nothing and returns the error.
+    /// who wait. Places the task without that lock, as [`Core::place`] does, which may wait for the host's and for the OS,
+    /// and takes the first lock again for the answer. Notes what is
+    /// left in `owed`: a waker, or a permit that came back. A thread that only tries does so for the first lock alone: if another one
+    /// holds it, this does nothing and returns the error. Once it has the task, it may wait as any other.
     fn pass(
         core: &Arc<Core<Self>>,
         of: u64,

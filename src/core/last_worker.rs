@@ -74,13 +74,15 @@ impl<H> Core<H> {
     where
         H: Host,
     {
-        let (pool, slot, last) = LAST_WORKER.with(Cell::get);
+        // Also if this thread is to use another worker next (`APART`): it would have to be started.
+        let (pool, slot, _) = LAST_WORKER.with(Cell::get);
         let (its_pool, task) = LAST_TASK.with(Cell::get);
-        if pool != self.env.id || last == APART || its_pool != pool || !task.may_be_on(slot) {
+        if pool != self.env.id || its_pool != pool || !task.may_be_on(slot) {
             return None;
         }
         let it = &self.slots[slot];
-        // The task is read after the word, and that word is claimed: so the worker has not gone on to another task.
+        // The task is read after the word, and that word is claimed: so the worker has got no other task in its mailbox since. (It may have gone on to
+        // a queued task between the two steps, and call the wakers of that one.)
         let its_word = || {
             let word = it.load();
             let is_its = word.is_calling() && it.record.calls_for() == task.task_id();

@@ -380,12 +380,13 @@ impl<H: Host> Core<H> {
             if searching || self.queue.is_empty() {
                 return Ok(());
             }
-            if patience == Patience::Tries && (H::has_reserve(self) || !self.free.is_empty()) {
+            let is_free = !self.free.is_empty();
+            if patience == Patience::Tries && (is_free || H::has_reserve(self)) {
                 H::try_lock(self)?;
                 patience = Patience::Waits;
                 continue;
             }
-            if self.free.is_empty() {
+            if !is_free {
                 return Ok(());
             }
             // A worker that was told to look, found nothing and is idle again was in no look so far (T3).

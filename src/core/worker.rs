@@ -78,7 +78,7 @@ pub(crate) struct Worker<'a, H> {
 }
 
 /// The next step of a worker without a task: an order of another thread or of its own. `Search`
-/// means that the worker is `Searching` or `Paying`, and `Retire` that it is `Retiring`.
+/// means that the worker is `Searching`, and counted, or `Paying`; [`poll`](Worker::poll) has taken the notice. `Retire` means that it is `Retiring`.
 pub(crate) type Next = Order<Task>;
 
 impl<H: Host> Worker<'_, H> {
