@@ -66,7 +66,7 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Pays what a thread owes to other threads. A thread that others rely on only tries: if another one
+    /// Pays what a thread owes to other threads. A worker that may get an order only tries: if another thread
     /// holds a lock that is needed, perhaps because it has been stopped, returns the debt that needs it.
     /// The rest is left in `owed`.
     #[cold]
@@ -232,7 +232,7 @@ impl<H: Host> Worker<'_, H> {
     }
 
     /// Pays what the worker owes to other threads, up to the first debt that needs a lock that another one holds.
-    /// That thread may have been stopped, and others may rely on this worker. Returns `true` if nothing is owed any more.
+    /// That thread may have been stopped, and this worker may get an order, or is about to end. Returns `true` if nothing is owed any more.
     pub(crate) fn pay_if_free(&self) -> bool {
         let mut owed = self.ctx.take_owed();
         if let Err(due) = self.core.pay_others_by(Patience::Tries, &mut owed) {
