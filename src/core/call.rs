@@ -37,8 +37,7 @@ pub(crate) trait Entrance<H> {
     fn has_taken_back(&self, owed: &mut Owed);
 }
 
-/// A task that never started: another thread took it out, or too little time was left
-/// until its deadline when its turn came.
+/// A task that never started: another thread took it out, or its worker found that it must not run.
 type Unstarted = (Task, SubmitError);
 
 /// A caller's node, with the place for the outcome.

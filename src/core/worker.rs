@@ -7,7 +7,7 @@
 //! pay what it [owes](crate::work::owed). And only after that does it take the next task. So nothing
 //! slow comes between a task that the worker has taken and its start, unless taking it led to debts.
 //!
-//! A worker whose task may lead to debts does not become `Idle` at that end, but `Calling`. So an idle worker owes nothing, with one
+//! A worker whose task may lead to debts does not become `Idle` at that end, but `Calling`, unless a task is queued or workers may have to end. So an idle worker owes nothing, with one
 //! exception: see [`wait`](Worker::wait).
 //!
 //! Before the release, the worker waits for another thread in one case only: if a waiter is between
