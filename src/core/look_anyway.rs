@@ -2,6 +2,7 @@
 
 use super::host::{Host, NotStarted};
 use super::Core;
+use crate::parts::slot::Slot;
 use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::owed::Owed;
 
@@ -31,22 +32,17 @@ impl<H: Host> Core<H> {
     #[cold]
     pub(crate) fn look_anyway(self: &Arc<Self>, owed: &mut Owed) -> Result<(), IsHeld> {
         self.pass_some_dead(owed);
-        let mut told = 0;
-        for slot in &self.slots {
-            if told >= self.queue.len() {
+        let (mut idle, mut told) = (self.slots.iter().filter_map(Slot::claim_idle), 0);
+        while told < self.queue.len() {
+            let Some(claim) = idle.next() else {
+                H::try_lock(self)?;
+                let _ = self.start_or_look(owed);
                 break;
-            }
-            if let Some(claim) = slot.claim_idle() {
-                // One that is awake may be stopped.
-                told += u64::from(claim.is_parked());
-                claim.notify(self.in_flight.notify());
-            }
+            };
+            // One that is awake may be stopped.
+            told += u64::from(claim.is_parked());
+            claim.notify(self.in_flight.notify());
         }
-        if told >= self.queue.len() {
-            return Ok(());
-        }
-        H::try_lock(self)?;
-        let _ = self.start_or_look(owed);
         Ok(())
     }
 }

@@ -161,11 +161,7 @@ impl Slot {
     /// Tells the worker to end if it is idle. If `only_benched`, it must also be on the bench.
     /// Returns `true` if the worker was told.
     pub fn retire(&self, only_benched: bool) -> bool {
-        let claim = match only_benched {
-            true => self.slot.claim_benched(),
-            false => self.slot.claim_idle(),
-        };
-        claim.map(Claim::retire).is_some()
+        self.slot.retire(only_benched)
     }
 
     /// Ends the worker's task. The worker then calls wakers.

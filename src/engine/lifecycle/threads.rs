@@ -211,14 +211,8 @@ impl Core {
     /// Tells the worker on a slot to end, if the worker is idle. If `benched` is set, the worker
     /// must also still be on the bench.
     pub(crate) fn retire(&self, registry: &mut Registry, slot: usize, benched: bool) {
-        let slot = &self.slots[slot];
-        let claim = match benched {
-            true => slot.claim_benched(),
-            false => slot.claim_idle(),
-        };
-        if let Some(claim) = claim {
+        if self.slots[slot].retire(benched) {
             registry.retiring += 1;
-            claim.retire();
         }
     }
 

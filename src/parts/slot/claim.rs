@@ -57,7 +57,7 @@ impl<'a, T, R> Claim<'a, T, R> {
     }
 
     /// Tells the worker to end, and wakes the worker if it sleeps.
-    pub(crate) fn retire(self) {
+    pub(super) fn retire(self) {
         self.order(State::Retiring, 0);
     }
 

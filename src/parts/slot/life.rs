@@ -15,6 +15,16 @@ impl<T, R> Slot<T, R> {
             .is_some_and(Word::is_idle)
     }
 
+    /// Tells the worker to end, if it is idle and, if `benched`, on the bench. Returns `true` if it was told.
+    #[must_use]
+    pub(crate) fn retire(&self, benched: bool) -> bool {
+        let claim = match benched {
+            true => self.claim_benched(),
+            false => self.claim_idle(),
+        };
+        claim.map(Claim::retire).is_some()
+    }
+
     // ---- spawning ---------------------------------------------------------------
 
     /// Takes the slot for a spawner.

@@ -59,15 +59,6 @@ fn hand_over<'a>(
         .hand_over(task, Permit::of_taken_task(), revocable)
 }
 
-/// Tells the worker to end if it is idle, and if `benched`, on the bench.
-fn retire(slot: &Channel, benched: bool) -> bool {
-    let claim = match benched {
-        true => slot.claim_benched(),
-        false => slot.claim_idle(),
-    };
-    claim.map(Claim::retire).is_some()
-}
-
 /// Takes the task back, and leaves the claim with the slot.
 fn revoke(slot: &Channel, generation: u64) -> Option<&'static str> {
     let (task, permit, claim) = slot.revoke(generation)?;
@@ -137,7 +128,7 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
         assert!(slot.claim_self());
         assert!(slot.claim_last_used(generation, true).is_none());
         publish_idle(&slot, &ready);
-        assert!(retire(&slot, false));
+        assert!(slot.retire(false));
         assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.step(State::Retiring, State::Free));
         own!(slot.begin_start()).leave();
@@ -151,7 +142,7 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
 fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    assert!(slot.claim_benched().is_none() && !retire(&slot, true));
+    assert!(slot.claim_benched().is_none() && !slot.retire(true));
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench() && slot.load().is_benched());
     assert!(slot.claim_last_used(0, true).is_none(), "not by hint");
@@ -203,14 +194,14 @@ fn an_offered_task_is_run_or_taken_back() {
 fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    assert!(!retire(&slot, true), "not on the bench");
-    assert!(retire(&slot, false));
+    assert!(!slot.retire(true), "not on the bench");
+    assert!(slot.retire(false));
     assert!(matches!(own!(slot.poll_order()), Some(Order::Retire)));
     own!(slot.step(Retiring, Paying));
     own!(slot.step(Paying, Searching));
     publish_idle(&slot, &ready);
     assert_eq!(ready.pop(), Some(0));
-    assert!(slot.bench() && retire(&slot, true));
+    assert!(slot.bench() && slot.retire(true));
     own!(slot.step(State::Retiring, State::Free));
     assert_eq!(slot.load().state(), State::Free);
     own!(slot.begin_start()).leave();
@@ -235,7 +226,7 @@ fn a_worker_that_calls_wakers_is_left_alone() {
             .claim_last_used(slot.load().generation(), true)
             .is_none());
         assert!(slot.claim_idle().is_none() && slot.claim_benched().is_none());
-        assert!(!retire(&slot, false) && !slot.claim_self() && !slot.may_park());
+        assert!(!slot.retire(false) && !slot.claim_self() && !slot.may_park());
     };
     for (owes, claimed) in [(false, false), (true, false), (false, true), (true, true)] {
         assert!(slot.claim_calling(slot.load()).is_none(), "idle");
@@ -282,7 +273,7 @@ fn a_notice_is_taken_once() {
     claim.notify(counts.notify());
     assert_eq!(slot.load().state(), Notified);
     assert!(slot.claim_last_used(0, true).is_none());
-    assert!(!slot.claim_self() && !retire(&slot, false) && !slot.may_park());
+    assert!(!slot.claim_self() && !slot.retire(false) && !slot.may_park());
     let Some(Order::Search(Some(notice))) = own!(slot.poll_order()) else {
         panic!("no notice");
     };
@@ -340,7 +331,7 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
             own!(slot.step(Paying, Searching));
             publish_idle(&slot, &ready);
             assert_eq!(ready.pop(), Some(0));
-            assert!(slot.bench() && retire(&slot, true));
+            assert!(slot.bench() && slot.retire(true));
             own!(slot.step(State::Retiring, State::Free));
             assert!(!slot.load().is_benched());
         }
