@@ -113,16 +113,19 @@ fn revoke_against_start() {
     });
 }
 
-/// A thread claims a worker that calls wakers, and perhaps takes its task back, as the wakers return. Another one has popped the
-/// worker's entry. Excludes: two owners of one worker; an order that the worker does not see; an idle worker that is
-/// neither listed nor on the bench. Preemptions: 4.
+/// A thread claims a worker that calls wakers, and perhaps takes its task back, or hands none over, as the wakers return. Another
+/// one has popped the worker's entry. Excludes: two owners of one worker; an order that the worker does not see; an idle worker
+/// that is neither listed nor on the bench. Preemptions: 4.
 #[test]
 fn a_claim_against_the_end_of_wakers() {
-    for owes in [false, true] {
+    for (owes, hands_over) in [(false, true), (true, true), (false, false), (true, false)] {
         check_idle(Some(4), move |slot| {
             runs(slot, claim(slot));
             slot.begin_calls();
-            let caller = beside(slot, |slot| {
+            let caller = beside(slot, move |slot| {
+                if !hands_over {
+                    return slot.leave_calling().then_some(true);
+                }
                 let generation = slot.hand_over_to_calling(2)?;
                 let back = slot.revoke(generation).is_some();
                 if back {

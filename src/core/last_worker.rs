@@ -77,19 +77,35 @@ impl<H: Host> Core<H> {
         if pool != self.env.id || its_pool != pool || !task.may_be_on(slot) {
             return None;
         }
-        let it = &self.slots[slot];
-        // The task is read after the word, and that word is claimed: so the worker has got no other task in its mailbox since. (It may have gone on to
-        // a queued task between the two steps, and call the wakers of that one.)
-        let its_word = || {
-            let word = it.load();
-            let is_its = word.is_calling() && it.record.calls_for() == task.task_id();
-            is_its.then_some(word)
-        };
-        its_word()?;
-        match self.claim_idle() {
-            Some((idle, claim)) => Some((idle, claim.into())),
-            None => Some((slot, it.claim_calling(its_word()?)?)),
+        let task = task.task_id();
+        if !self.calls_for(slot, task) {
+            return None;
         }
+        if let Some((idle, claim)) = self.claim_idle() {
+            return Some((idle, claim.into()));
+        }
+        if !self.calls_for(slot, task) {
+            return None;
+        }
+        Some((slot, self.claim_if_it_calls_for(slot, task)?))
+    }
+
+    /// Returns `true` if the worker on a slot calls the wakers of this task. It may be through with them right after that.
+    fn calls_for(&self, slot: usize, task: u64) -> bool {
+        let it = &self.slots[slot];
+        it.load().is_calling() && it.record.calls_for() == task
+    }
+
+    /// Claims the worker on a slot, if it calls the wakers of this task.
+    pub(crate) fn claim_if_it_calls_for(&self, slot: usize, task: u64) -> Option<TaskClaim<'_>> {
+        let it = &self.slots[slot];
+        let claim = it.claim_calling()?;
+        // A claimed worker stays with these wakers. Before the claim, it may have gone on to another task, and to a stranger's wakers.
+        if it.record.calls_for() == task {
+            return Some(claim);
+        }
+        claim.send_uncounted();
+        None
     }
 
     /// Notes that a result arrived after this thread had yielded its CPU.

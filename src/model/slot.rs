@@ -184,8 +184,14 @@ impl Slot {
 
     /// Hands a revocable task to the worker while it calls wakers. Returns the task's generation.
     pub fn hand_over_to_calling(&self, task: usize) -> Option<u64> {
-        let claim = self.slot.claim_calling(self.slot.load())?;
+        let claim = self.slot.claim_calling()?;
         Some(claim.hand_over(task, Permit::of_model(), true))
+    }
+
+    /// Claims the worker while it calls wakers, and sends it to look at the queue. Returns `false` if it calls none.
+    pub fn leave_calling(&self) -> bool {
+        let claim = self.slot.claim_calling();
+        claim.map(slot::TaskClaim::send_uncounted).is_some()
     }
 
     /// Ends the worker's task. The worker then decides whether to end. If it does not end, it looks

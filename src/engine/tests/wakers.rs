@@ -1,10 +1,12 @@
 //! Tests of a task that a thread hands to its last worker, which calls a waker.
 
 use super::*;
+use crate::core::TaskClaim;
 use crate::engine::handle::Outcome;
 use crate::error::TaskError;
 use crate::parts::completion::{pair, TaskSide};
 use crate::work::owed::Kinds;
+use std::pin::Pin;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -30,15 +32,20 @@ fn calls_a_waker(builder: Builder) -> (Pool, mpsc::Sender<()>) {
     (pool, end_wake)
 }
 
+/// Polls a handle, whose task has not ended, with a waker that waits until the returned value is dropped.
+fn is_woken<F: Future>(handle: Pin<&mut F>) -> mpsc::Sender<()> {
+    let (end_wake, wake_ends) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Blocks(Mutex::new(wake_ends))));
+    assert!(handle.poll(&mut Context::from_waker(&waker)).is_pending());
+    end_wake
+}
+
 /// Has a worker of the pool call a waker, as [`calls_a_waker`] does.
 fn begin_a_waker(pool: &Pool) -> mpsc::Sender<()> {
     let (open, gate) = mpsc::channel::<()>();
     let served = pool.awaitable().serve(move || gate.recv());
     let mut handle = pin!(served.expect("space"));
-    let (end_wake, wake_ends) = mpsc::channel();
-    let waker = Waker::from(Arc::new(Blocks(Mutex::new(wake_ends))));
-    let polled = handle.as_mut().poll(&mut Context::from_waker(&waker));
-    assert!(polled.is_pending());
+    let end_wake = is_woken(handle.as_mut());
     open.send(()).expect("it waits");
     // Not only `Calling`: the handle is dropped here, and its waker must have been taken before.
     let slots = &pool.core().slots;
@@ -77,9 +84,39 @@ fn a_thread_waits_for_no_waker_of_another_threads_task() {
         let value = do_with(core, None, &SubmitterOptions::NONE, || 7, LIMIT);
         assert_eq!(value.ok(), Some(7));
         assert_eq!(core.stats().spawned, 2);
+        let left = core.slots[0].load();
+        assert!(left.is_calling(), "for the next task of that thread");
         drop(end_wake);
         end(core);
     }
+}
+
+/// Laws 5 and 21: a thread has seen that a worker calls the wakers of its task, and claims it once that has gone on to those of a
+/// queued task.
+#[test]
+fn a_claimed_worker_that_calls_for_another_task_gets_none() {
+    let (pool, end_first) = calls_a_waker(Builder::new().max_workers(1).queue_capacity(4));
+    let core = pool.core();
+    let its = || core.slots[0].record.calls_for();
+    let first = its();
+    let end_second = thread::scope(|s| {
+        let beside = s.spawn(|| {
+            let mut handle = pin!(pool.awaitable().serve(|| ()).expect("space"));
+            let end_wake = is_woken(handle.as_mut());
+            drop(end_first);
+            until(|| its() != first && core.slots[0].record.pays() == Kinds::WAKERS);
+            end_wake
+        });
+        beside.join().expect("its waker")
+    });
+    assert!(core.slots[0].load().is_calling());
+    let claimed = core.claim_if_it_calls_for(0, first);
+    assert!(claimed.map(TaskClaim::send_uncounted).is_none());
+    assert_eq!(core.slots[0].load().state(), State::Paying);
+    drop(end_second);
+    until(|| core.slots[0].load().is_idle());
+    assert_eq!(core.stats().running, 0);
+    end(core);
 }
 
 /// Law 5: as above. The other thread's task is the second one of its worker, as this thread's last task was of another worker.

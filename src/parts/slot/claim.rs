@@ -113,7 +113,7 @@ impl<'a, T, R> Claim<'a, T, R> {
     }
 }
 
-/// The right to hand a worker its next task. A worker that calls wakers gets no other order.
+/// The right to hand a worker its next task, or to leave it to itself. A worker that calls wakers gets no other order.
 #[derive(Debug)]
 #[must_use = "a worker whose claim is lost never gets an order again"]
 pub(crate) struct TaskClaim<'a, T, R>(Claim<'a, T, R>);
@@ -144,6 +144,11 @@ impl<T, R> TaskClaim<'_, T, R> {
             false => State::Busy,
         };
         self.0.order(to, GENERATION).generation()
+    }
+
+    /// Hands over no task: sends the worker to look at the queue, as [`Claim::send_uncounted`] does.
+    pub(crate) fn send_uncounted(self) {
+        self.0.send_uncounted();
     }
 }
 

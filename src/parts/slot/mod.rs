@@ -194,11 +194,10 @@ impl<T, R> Slot<T, R> {
         self.claim_if(Word::is_benched)
     }
 
-    /// Claims the worker if it calls wakers, and its word is still this one. It sees its order once they have returned.
+    /// Claims the worker if it calls wakers. It sees its order once they have returned.
     #[must_use]
-    pub(crate) fn claim_calling(&self, word: Word) -> Option<TaskClaim<'_, T, R>> {
-        let claimed = word.is_calling() && self.swap_if(word, word.to(State::Held)).is_ok();
-        claimed.then(|| Claim::of(self, word).into())
+    pub(crate) fn claim_calling(&self) -> Option<TaskClaim<'_, T, R>> {
+        self.claim_if(Word::is_calling).map(Into::into)
     }
 
     fn claim_if(&self, may: impl Fn(Word) -> bool) -> Option<Claim<'_, T, R>> {

@@ -229,7 +229,7 @@ fn a_worker_that_calls_wakers_is_left_alone() {
         assert!(!slot.retire(false) && !slot.claim_self() && !slot.may_park());
     };
     for (owes, claimed) in [(false, false), (true, false), (false, true), (true, true)] {
-        assert!(slot.claim_calling(slot.load()).is_none(), "idle");
+        assert!(slot.claim_calling().is_none(), "idle");
         let claim = slot.claim_last_used(0, true).expect("idle");
         hand_over(claim, "a", false);
         assert_eq!(run(&slot).0, "a");
@@ -239,12 +239,8 @@ fn a_worker_that_calls_wakers_is_left_alone() {
         assert!(slot.claim_listed().is_none());
         is_left_alone();
         if claimed {
-            hand_over(
-                slot.claim_calling(slot.load()).expect("it calls"),
-                "b",
-                false,
-            );
-            assert!(slot.claim_calling(slot.load()).is_none());
+            hand_over(slot.claim_calling().expect("it calls"), "b", false);
+            assert!(slot.claim_calling().is_none());
         }
         let is_its_own = match owes {
             true => own!(slot.pay_after_calling()),
