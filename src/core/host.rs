@@ -23,7 +23,8 @@ pub(crate) enum NotStarted {
 /// The pool around a core.
 ///
 /// The core finds a worker for a task and runs it. It asks its host for the rest, by these functions
-/// only. Each doc says what the core relies on. The host's lock is the lock of its list of workers. A function waits for no
+/// only. Each doc says what the core relies on. A host that takes entries out of the free ring and puts them back owes a look after that (A3), but
+/// for a start that the OS has refused (F2). The host's lock is the lock of its list of workers. A function waits for no
 /// lock, and calls no user code, unless its doc says so.
 pub(crate) trait Host: Sized + Send + Sync + 'static {
     // ---- more workers ---------------------------------------------------------------

@@ -317,6 +317,7 @@ impl<H: Host> Worker<'_, H> {
     pub(crate) fn wait(&self) -> Next {
         // The worker is new, has published that it is idle, or was claimed as it called wakers. If it is
         // idle and does not watch the queue, it looks at the queue once now (A2, P1).
+        debug_assert!(!(self.ctx.owes() && self.it.load().is_idle()), "A7");
         let may_look = !self.it.record.awake.is_counted() && self.it.load().is_idle();
         if may_look && !self.core.queue.is_empty() && self.claim_own_slot() {
             return Next::Search(None);

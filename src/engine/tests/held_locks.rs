@@ -239,6 +239,30 @@ fn a_permit_is_passed_while_a_group_is_locked() {
     end(pool.core());
 }
 
+/// A worker whose task has ended passes a permit, and so waits for a lock. A reading says what it pays.
+#[test]
+fn a_reading_says_what_a_worker_pays_that_waits_for_a_lock() {
+    let builder = Builder::new().max_workers(2).queue_capacity(0);
+    let pool = builder.build().expect("a pool");
+    let group = pool.limited_group(1);
+    let (slot, open) = occupy(&group);
+    let mut in_line = pin!(group.awaitable().serve_async(|| ()));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(in_line.as_mut().poll(&mut context).is_pending());
+    // The next task of the group needs a thread, and the start of one needs this lock.
+    let locked = lock(&pool.core().host.registry);
+    open.send(()).expect("it waits");
+    let passes = || {
+        let inside = pool.core().reading().slots.remove(&slot);
+        inside.is_some_and(|inside| format!("{inside:?}").ends_with(r#" pays {"passes"}"#))
+    };
+    let is_said = within_seconds(passes);
+    drop(locked);
+    assert!(is_said);
+    until(|| in_line.as_mut().poll(&mut context).is_ready());
+    end(pool.core());
+}
+
 /// Law 4: a worker that was told to end, and has to wait for a lock first, has an idle one end.
 #[test]
 fn law04_an_idle_worker_ends_for_one_that_waits_for_a_lock() {
