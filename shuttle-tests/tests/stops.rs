@@ -2,7 +2,7 @@
 //! waits for it but its own thread, and a task that was handed to that thread.
 #![cfg(lazypool_shuttle)]
 
-use lazypool::model::{set_options, JoinHandle};
+use lazypool::model::set_options;
 use lazypool::{Shutdown, WhenFull};
 use shuttle_tests::{
     count_steps, disturb_threads, explore, gate, join_all, step, steps_of, ticks, wait_until, Adds,

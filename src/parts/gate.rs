@@ -452,6 +452,8 @@ mod tests {
             (gate.taken(), gate.free())
         });
         assert_eq!(given, [(2, 0), (1, 0), (0, 1)]);
+        let _ = gate.set_bound(usize::MAX);
+        let _ = gate.give(gate.take().expect("the difference of two counts is signed").0);
     }
 
     #[test]

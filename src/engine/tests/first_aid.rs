@@ -98,6 +98,14 @@ fn a_nudge_starts_a_thread_if_a_notice_is_lost() {
 }
 
 #[test]
+fn a_nudge_starts_no_thread_if_an_idle_worker_sleeps_for_each_task() {
+    let core = sleeping(2);
+    helps(&core);
+    assert_eq!(core.stats().spawned, 1);
+    end(&core);
+}
+
+#[test]
 fn a_nudge_starts_a_thread_beside_a_worker_that_looks_and_is_held_up() {
     let (hook, open) = waits_on(0);
     let builder = Builder::new().max_workers(2).queue_capacity(4);
