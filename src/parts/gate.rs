@@ -453,7 +453,7 @@ mod tests {
         });
         assert_eq!(given, [(2, 0), (1, 0), (0, 1)]);
         let _ = gate.set_bound(usize::MAX);
-        let _ = gate.give(gate.take().expect("the difference of two counts is signed").0);
+        let _ = gate.give(gate.take().expect("more than any count").0);
     }
 
     #[test]

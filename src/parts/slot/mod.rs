@@ -358,15 +358,6 @@ impl<T, R> Slot<T, R> {
 
 #[cfg(any(lazypool_loom, lazypool_shuttle))]
 impl<T, R> Slot<T, R> {
-    /// Returns the slot's thread, for models that store the thread before they share the slot, and
-    /// never change it.
-    #[cfg(lazypool_loom)]
-    pub(crate) fn thread_of_model(&self) -> thread::Thread {
-        // SAFETY: the handle was written before the model shared the slot.
-        let thread = self.thread.with(|t| unsafe { (*t).clone() });
-        thread.expect("a worker")
-    }
-
     /// Asserts that the slot has no thread, and is listed only if `listed`. Models call it after
     /// the slot's thread has ended.
     pub(crate) fn assert_at_rest(&self, listed: bool) {
