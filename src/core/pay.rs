@@ -235,7 +235,7 @@ impl<H: Host> Worker<'_, H> {
     /// That thread may have been stopped, and this worker may get an order, or is about to end. Returns `true` if nothing is owed any more.
     pub(crate) fn pay_if_free(&self) -> bool {
         let mut owed = self.ctx.take_owed();
-        let kinds = owed.kinds();
+        let kinds = owed.kinds().to_others();
         let pay = || self.core.pay_others_by(Patience::Tries, &mut owed);
         // What it has begun may wait for a lock all the same: see the protocol page, "What a step owes".
         if let Err(due) = self.it.record.while_paying(kinds, pay) {

@@ -65,6 +65,11 @@ impl Kinds {
     /// A worker asks whether it has to end, or ends.
     pub(crate) const END: Self = Self(1 << 8);
 
+    /// Returns those of them that are debts to other threads.
+    pub(crate) fn to_others(self) -> Self {
+        Self(self.0 & Self::OTHERS.0)
+    }
+
     /// Returns `true` if these are debts to code of users alone.
     pub(crate) fn is_user_code(self) -> bool {
         self != Self::NONE && self.0 & (Self::OTHERS.0 | Self::END.0) == 0
@@ -217,7 +222,7 @@ impl Owed {
 
     /// Returns `true` if anything is owed to other threads.
     pub(crate) fn is_owed_to_others(&self) -> bool {
-        self.kinds().0 & Kinds::OTHERS.0 != 0
+        self.kinds().to_others() != Kinds::NONE
     }
 
     #[inline]

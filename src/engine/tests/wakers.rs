@@ -5,17 +5,35 @@ use crate::core::TaskClaim;
 use crate::engine::handle::Outcome;
 use crate::error::TaskError;
 use crate::parts::completion::{pair, TaskSide};
-use crate::work::owed::Kinds;
 use std::pin::Pin;
+use std::sync::OnceLock;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A waker that waits.
-struct Blocks(Mutex<mpsc::Receiver<()>>);
+struct Blocks {
+    begun: OnceLock<()>,
+    gate: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Blocks {
+    /// Returns the waker, and the value whose drop lets it return.
+    fn new() -> (Arc<Self>, mpsc::Sender<()>) {
+        let (open, gate) = mpsc::channel();
+        let (begun, gate) = (OnceLock::new(), Mutex::new(gate));
+        (Arc::new(Self { begun, gate }), open)
+    }
+
+    /// Waits until a thread calls this waker.
+    fn until_called(&self) {
+        until(|| self.begun.get().is_some());
+    }
+}
 
 impl Wake for Blocks {
     fn wake(self: Arc<Self>) {
-        let _ = lock(&self.0).recv();
+        let _ = self.begun.set(());
+        let _ = lock(&self.gate).recv();
     }
 }
 
@@ -32,12 +50,10 @@ fn calls_a_waker(builder: Builder) -> (Pool, mpsc::Sender<()>) {
     (pool, end_wake)
 }
 
-/// Polls a handle, whose task has not ended, with a waker that waits until the returned value is dropped.
-fn is_woken<F: Future>(handle: Pin<&mut F>) -> mpsc::Sender<()> {
-    let (end_wake, wake_ends) = mpsc::channel();
-    let waker = Waker::from(Arc::new(Blocks(Mutex::new(wake_ends))));
+/// Polls a handle, whose task has not ended, with this waker.
+fn poll_by(handle: Pin<&mut impl Future>, waker: &Arc<Blocks>) {
+    let waker = Waker::from(Arc::clone(waker));
     assert!(handle.poll(&mut Context::from_waker(&waker)).is_pending());
-    end_wake
 }
 
 /// Has a worker of the pool call a waker, as [`calls_a_waker`] does.
@@ -45,11 +61,11 @@ fn begin_a_waker(pool: &Pool) -> mpsc::Sender<()> {
     let (open, gate) = mpsc::channel::<()>();
     let served = pool.awaitable().serve(move || gate.recv());
     let mut handle = pin!(served.expect("space"));
-    let end_wake = is_woken(handle.as_mut());
+    let (waker, end_wake) = Blocks::new();
+    poll_by(handle.as_mut(), &waker);
     open.send(()).expect("it waits");
     // Not only `Calling`: the handle is dropped here, and its waker must have been taken before.
-    let slots = &pool.core().slots;
-    until(|| slots.iter().any(|slot| slot.record.pays() == Kinds::WAKERS));
+    waker.until_called();
     end_wake
 }
 
@@ -102,9 +118,10 @@ fn a_claimed_worker_that_calls_for_another_task_gets_none() {
     let end_second = thread::scope(|s| {
         let beside = s.spawn(|| {
             let mut handle = pin!(pool.awaitable().serve(|| ()).expect("space"));
-            let end_wake = is_woken(handle.as_mut());
+            let (waker, end_wake) = Blocks::new();
+            poll_by(handle.as_mut(), &waker);
             drop(end_first);
-            until(|| its() != first && core.slots[0].record.pays() == Kinds::WAKERS);
+            waker.until_called();
             end_wake
         });
         beside.join().expect("its waker")
@@ -194,15 +211,13 @@ fn a_worker_that_searches_leaves_the_count_before_it_pays() {
     assert!(serves(core, || ()));
     until(|| core.slots[0].load().is_parked());
     let positions = push_many(core, CELLS);
-    let (end_wake, wake_ends) = mpsc::channel();
-    let waker = Waker::from(Arc::new(Blocks(Mutex::new(wake_ends))));
+    let (waker, end_wake) = Blocks::new();
     let mut in_line = pin!(pool.awaitable().serve_async(|| ()));
-    let polled = in_line.as_mut().poll(&mut Context::from_waker(&waker));
-    assert!(polled.is_pending());
+    poll_by(in_line.as_mut(), &waker);
     take_out_many(core, positions);
     let (slot, claim) = core.claim_idle().expect("it is idle");
     notify(core, claim);
-    until(|| core.slots[slot].record.pays() == Kinds::WAKERS);
+    waker.until_called();
     let reading = core.reading();
     assert_eq!((reading.awake, reading.notified), (0, 0));
     assert_eq!(core.slots[slot].load().state(), State::Paying);

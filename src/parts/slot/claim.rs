@@ -113,7 +113,8 @@ impl<'a, T, R> Claim<'a, T, R> {
     }
 }
 
-/// The right to hand a worker its next task, or to leave it to itself. A worker that calls wakers gets no other order.
+/// The right to hand a worker its next task. A worker that calls wakers gets no other order, but that it may be sent to look at the
+/// queue, which it would do anyway.
 #[derive(Debug)]
 #[must_use = "a worker whose claim is lost never gets an order again"]
 pub(crate) struct TaskClaim<'a, T, R>(Claim<'a, T, R>);
