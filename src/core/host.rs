@@ -67,7 +67,8 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// Returns what [`Host::has_pushed`] is to be told of a task that is submitted now.
     fn stamp(core: &Core<Self>) -> u64;
 
-    /// Called after each push, unless no thread had to look after it, and the pool is in its usual state. The host may take the task out again: it reads its flags after
+    /// Called after a push. Left out only if a counted worker, or that each worker was busy, made a look needless, and the fast path
+    /// was open. The host may take the task out again: it reads its flags after
     /// the push (P3).
     fn has_pushed(core: &Arc<Core<Self>>, position: u64, stamp: u64, owed: &mut Owed);
 

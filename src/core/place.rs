@@ -177,7 +177,8 @@ impl<H: Host> Core<H> {
     /// 7. T, F: a thread is started on a free slot. If the OS refuses it, another worker takes the
     ///    task, while one lives.
     /// 8. A1: all workers are busy, so the task waits in the queue. If no worker lives, another
-    ///    thread is starting the first one on the last free slot. Then this thread tries again.
+    ///    thread is starting the first one on the last free slot, or the last living worker is about to give its slot back. Then this
+    ///    thread tries again.
     pub(crate) fn place(
         self: &Arc<Self>,
         mut accepted: Accepted,
@@ -188,7 +189,7 @@ impl<H: Host> Core<H> {
         let mut backoff = Backoff::default();
         let mut looks = LOOKS;
         loop {
-            // While this thread has its permit, the last worker stays (A1).
+            // While this thread has its permit, the last living worker stays (A1).
             let may_queue = !nested && !accepted.flags.is_asleep();
             // Way 4.
             let spreads = may_queue && self.has_queue();

@@ -183,7 +183,10 @@ impl Line {
                 .lines
                 .move_on(&self.pool, passed, || self.is_over(true))
             {
-                Ok(()) => self.pass(),
+                Ok(must_pass) => {
+                    let _pool = must_pass.line();
+                    self.pass();
+                }
                 Err(passed) => self.refuse(passed),
             },
         }
@@ -237,8 +240,8 @@ impl Line {
         let line = if is_member { GROUP } else { POOL };
         let is_over = || self.is_over(is_member);
         let joined = self.lines.join(line, &self.pool, entry, wake_up, is_over);
-        let ticket = joined.ok()?;
-        if is_member {
+        let (ticket, must_pass) = joined.ok()?;
+        if must_pass.line() == GROUP {
             self.pass_in_group();
         } else {
             self.pass();

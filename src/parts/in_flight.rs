@@ -5,7 +5,7 @@
 //!
 //! | count | what it counts | raised | lowered |
 //! |---|---|---|---|
-//! | awake | workers without a task that watch the queue, or are about to pop | before the worker leaves `Busy`, `Calling` or `Paying`; right after it has left `Idle` by itself; or as it reads an order to look | once it has a task; before its last look at the queue; before it pays a debt that may need a lock, or calls user code; and before it asks its host whether it has to end |
+//! | awake | workers without a task that watch the queue, or are about to pop | before the worker becomes `Idle`, if it watches the queue, or `Searching` from `Paying`; right after it has left `Idle` by itself; or as it reads an order to look | once it has a task; before its last look at the queue; before it pays a debt that may need a lock, or calls user code; and before it asks its host whether it has to end |
 //! | notified | workers told to look at the queue that have not begun to (`Notified`); threads that seek a worker to tell | before the worker leaves `Idle` or `Held` | when the worker counts as awake; when a worker with a start hook is registered; or when the thread has found none, before it looks again |
 //!
 //! Each unit of a count belongs to someone, who lowers it: a [`Notice`] to the thread that seeks, then to the slot

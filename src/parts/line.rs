@@ -99,6 +99,28 @@ pub(crate) struct Passed<T> {
     pub(crate) task: T,
 }
 
+/// The duty of a thread that has added an entry to a line: a permit may have come free before the gate said `WAITING`. So it
+/// passes a permit of that line.
+#[derive(Debug)]
+#[must_use = "a permit may be free that nobody passes"]
+pub(crate) struct MustPass(u64);
+
+impl MustPass {
+    /// Returns the line, for a thread that passes a permit of it next, or owes that.
+    pub(crate) fn line(self) -> u64 {
+        let line = self.0;
+        std::mem::forget(self);
+        line
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for MustPass {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a pass is forgotten");
+    }
+}
+
 /// The result of an owner's call to leave the line.
 #[derive(Debug)]
 pub(crate) enum Left<T, A> {
@@ -269,8 +291,7 @@ impl<T: Waits, A> Lines<T, A> {
     }
 
     /// Adds an entry at the end of a line, and returns its ticket. Gives the task back if `is_over`
-    /// returns `true` under the lock: a thread that takes entries out for good sets a flag first. The
-    /// caller must pass a permit of that line next.
+    /// returns `true` under the lock: a thread that takes entries out for good sets a flag first.
     pub(crate) fn join(
         &self,
         line: u64,
@@ -278,7 +299,7 @@ impl<T: Waits, A> Lines<T, A> {
         task: T,
         wake_up: Option<WakeUp>,
         is_over: impl FnOnce() -> bool,
-    ) -> Result<u64, T> {
+    ) -> Result<(u64, MustPass), T> {
         let mut lists = self.lock();
         if is_over() {
             drop(lists);
@@ -290,7 +311,7 @@ impl<T: Waits, A> Lines<T, A> {
         let place = lists.push(line, pool, ticket, task);
         lists.owners.insert(ticket, Owner { place, wake_up });
         self.count(1);
-        Ok(ticket)
+        Ok((ticket, MustPass(line)))
     }
 
     /// Adds an entry that has been passed to the end of the pool's line, as [`join`](Self::join) does.
@@ -299,7 +320,7 @@ impl<T: Waits, A> Lines<T, A> {
         pool: &Gate,
         passed: Passed<T>,
         is_over: impl FnOnce() -> bool,
-    ) -> Result<(), Passed<T>> {
+    ) -> Result<MustPass, Passed<T>> {
         let mut lists = self.lock();
         if is_over() {
             drop(lists);
@@ -309,7 +330,7 @@ impl<T: Waits, A> Lines<T, A> {
         let place = lists.push(POOL, pool, ticket, task);
         lists.owner(ticket).place = place;
         self.count(1);
-        Ok(())
+        Ok(MustPass(POOL))
     }
 
     /// Takes a permit for the first entry of a line, and takes that entry out. Returns `None` if the

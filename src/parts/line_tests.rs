@@ -25,8 +25,14 @@ fn full(permits: usize) -> (Gate, Vec<Permit>) {
 
 fn join<'a>(line: &Line<'a>, of: u64, pool: &Gate, task: Numbered<'a>) -> u64 {
     let wake_up = Some(WakeUp::Thread(thread::current()));
-    let ticket = line.join(of, pool, task, wake_up, || false);
-    ticket.map_err(|_| ()).expect("it is not over")
+    joined(line.join(of, pool, task, wake_up, || false))
+}
+
+/// Returns the ticket of an entry for which no permit can have come free.
+fn joined<T>(result: Result<(u64, MustPass), T>) -> u64 {
+    let (ticket, must_pass) = result.map_err(|_| ()).expect("it is not over");
+    let _line = must_pass.line();
+    ticket
 }
 
 fn fetch(line: &Line<'_>, ticket: u64) -> Option<u32> {
@@ -94,8 +100,7 @@ fn an_entry_that_leaves_is_passed_over() {
 fn a_future_gets_its_answer_and_its_waker_comes_back() {
     let (gate, mut taken) = full(1);
     let line = Line::new();
-    let ticket = line.join(POOL, &gate, Numbered(7, None), None, || false);
-    let ticket = ticket.map_err(|_| ()).expect("it is not over");
+    let ticket = joined(line.join(POOL, &gate, Numbered(7, None), None, || false));
     let mut waker = Some(WakeUp::Task(Waker::noop().clone()));
     assert!(line.fetch(ticket, &mut waker).is_none() && waker.is_none());
     let _ = gate.give(taken.pop().expect("one is taken"));
@@ -146,7 +151,8 @@ fn a_groups_line_is_its_own() {
     let (passed, permit) = first_of(&line, 5, &pool).expect("a permit of the group");
     assert_eq!(passed.ticket, first);
     of_group.push(permit);
-    assert!(line.move_on(&pool, passed, || false).is_ok());
+    let moved = line.move_on(&pool, passed, || false);
+    assert_eq!(moved.map_err(|_| ()).expect("it is not over").line(), POOL);
     assert!(pool.flags().is_waited_for());
     let other = join(&line, POOL, &pool, Numbered(3, None));
     let all = line.take_some(Some(5), &pool);

@@ -66,7 +66,7 @@ impl Core {
                 // The thread that takes such entries out would miss one that joins after that.
                 let is_over = || self.may_not_submit(members.as_deref()).is_some();
                 match self.host.line.move_on(&self.gate, passed, is_over) {
-                    Ok(()) => owed.pass_in(Some(POOL)),
+                    Ok(must_pass) => owed.pass_in(Some(must_pass.line())),
                     Err(passed) => self.refuse_passed(passed, owed),
                 }
             }
@@ -233,8 +233,8 @@ impl Core {
             .line
             .join(line, &self.gate, wanted, thread, is_over)
         {
-            Ok(ticket) => {
-                let passed = self.pass(line, Patience::Waits, owed);
+            Ok((ticket, must_pass)) => {
+                let passed = self.pass(must_pass.line(), Patience::Waits, owed);
                 debug_assert!(passed.is_ok(), "it has waited");
                 Ok(ticket)
             }

@@ -206,9 +206,17 @@ impl Answered {
         // call. This call consumes the value, so it is the only call for the node.
         let (waker, is_last) = unsafe { WaitNode::release(self.node) };
         let shared = self.shared.filter(|_| is_last);
+        std::mem::forget(self);
         // SAFETY: the memory comes from `Box::leak`, and both sides have left it.
         let node = shared.map(|shared| unsafe { Box::from_raw(shared.as_ptr()) });
         Remains { waker, node }
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Answered {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a waiter is left waiting");
     }
 }
 

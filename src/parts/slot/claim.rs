@@ -51,7 +51,8 @@ impl<'a, T, R> Claim<'a, T, R> {
         self.order(State::Notified, 0);
     }
 
-    /// Sends the worker, which is awake, to look at the queue, once it has paid what it may owe. No thread may rely on that.
+    /// Sends the worker to look at the queue, once it has paid what it may owe. No thread may rely on that. The worker is awake, or
+    /// the thread that had handed it a task is about to unpark it.
     pub(crate) fn send_uncounted(self) {
         self.order(State::Paying, 0);
     }
