@@ -9,7 +9,7 @@ use super::host::Host;
 use super::worker::Worker;
 use super::Core;
 use crate::parts::backoff::Backoff;
-use crate::parts::completion::mailbox_id;
+use crate::parts::completion::{mailbox_id, NO_TASK};
 use crate::parts::gate::{Freed, Permit};
 use crate::parts::in_flight::Seen;
 use crate::parts::slot::{Order, State};
@@ -184,7 +184,7 @@ impl<H: Host> Worker<'_, H> {
 
     /// Pays what the worker owes before it runs the task in `place`, which it has taken from the queue or its mailbox.
     /// Meanwhile a caller that is blocked for the task may take it back from the mailbox. Returns the task's permit and
-    /// id; or `None` if the caller has taken it back, and the worker is `Paying`.
+    /// id, or [`NO_TASK`] if it must not run; or `None` if the caller has taken it back, and the worker is `Paying`.
     #[cold]
     pub(super) fn pay_before(
         &self,
@@ -203,8 +203,9 @@ impl<H: Host> Worker<'_, H> {
         let Some(task) = place.take_if(|task| task.may_run(&core.env)) else {
             // It must not run any more, so its end gives it back to its caller at once, and drops nothing. What is
             // owed comes after that. (It will not be allowed to run later either: time passes, and what is cancelled
-            // stays so.)
-            return Some((permit, id));
+            // stays so.) What is owed may lead to the wakers of others, for which no thread takes this worker for its own (A8). So
+            // the task ends under no id.
+            return Some((permit, NO_TASK));
         };
         let tell = |task: &Task, generation| task.offer_on(self.ctx.slot, generation);
         // SAFETY: this thread is the slot's worker, `Busy`, and has just taken this task.

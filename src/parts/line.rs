@@ -7,7 +7,7 @@
 //! *passes* it to the first entry: it takes the permit and the entry by one step under the lock, and
 //! then places the task, or moves it to the next line. Last, it leaves the *answer* for the owner.
 //! One permit serves one entry that is accepted. So no thread works for others beyond what it has freed
-//! itself, but for entries that it has to refuse on the way (the room `wait`).
+//! itself, and one entry if it joins a line; but for entries that it has to refuse on the way (the room `wait`).
 //!
 //! **Invariant.** While entries are in line and permits are free, at least as many passes are owed as
 //! there are entries or free permits, whichever is less. A thread gives a permit back and reads `WAITING` in one step, *then* comes here.

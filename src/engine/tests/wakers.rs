@@ -4,7 +4,7 @@ use super::*;
 use crate::core::TaskClaim;
 use crate::engine::handle::Outcome;
 use crate::error::TaskError;
-use crate::parts::completion::{pair, TaskSide};
+use crate::parts::completion::{pair, queue_id, TaskSide};
 use std::pin::Pin;
 use std::sync::OnceLock;
 
@@ -133,6 +133,42 @@ fn a_claimed_worker_that_calls_for_another_task_gets_none() {
     drop(end_second);
     until(|| core.slots[0].load().is_idle());
     assert_eq!(core.stats().running, 0);
+    end(core);
+}
+
+/// Law 21: a worker takes a task that must not run, and owes others for cells that it has passed. It calls their wakers after that
+/// task, whose caller does not take it for its own.
+#[test]
+fn the_wakers_of_others_are_not_those_of_a_task_that_comes_too_late() {
+    let (hook, open) = waits_on(0);
+    let builder = Builder::new().max_workers(1).queue_capacity(1);
+    let pool = builder.on_worker_start(hook).build().expect("a pool");
+    let core = pool.core();
+    core.start_worker().expect("a thread");
+    let its = &core.slots[0];
+    until(|| its.load().state() == State::Paying);
+    let hour = Duration::from_secs(3600);
+    thread::scope(|s| {
+        let too_late = s.spawn(|| pool.min_remaining(2 * hour).do_with_deadline(|| (), hour));
+        until(|| core.stats().queued == 1);
+        let position = core.reading().head;
+        pool.awaitable().serve(|| ()).expect("space").cancel();
+        let (waker, end_wake) = Blocks::new();
+        let mut others = [(); 2].map(|()| Box::pin(pool.awaitable().serve_async(|| ())));
+        for other in &mut others {
+            poll_by(other.as_mut(), &waker);
+        }
+        drop(open);
+        waker.until_called();
+        assert!(too_late.join().expect("an outcome").is_err());
+        assert!(its.load().is_calling());
+        assert_ne!(its.record.calls_for(), queue_id(position));
+        drop(end_wake);
+        for other in &mut others {
+            let mut context = Context::from_waker(Waker::noop());
+            until(|| other.as_mut().poll(&mut context).is_ready());
+        }
+    });
     end(core);
 }
 

@@ -21,6 +21,9 @@ const STATE: u64 = 7;
 /// A flag in the ids of tasks from the queue. No generation of a slot has this bit.
 const QUEUED: u64 = 1 << 63;
 
+/// The id of no task: the first task of a slot is of generation 1.
+pub(crate) const NO_TASK: u64 = 0;
+
 /// Returns the id of the task that was the slot's `generation`-th to be handed over.
 #[inline]
 pub(crate) fn mailbox_id(generation: u64) -> u64 {

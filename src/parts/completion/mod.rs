@@ -45,7 +45,7 @@ mod decision;
 mod node;
 mod shared;
 
-pub(crate) use decision::{is_queued, mailbox_id, queue_id, Decision};
+pub(crate) use decision::{is_queued, mailbox_id, queue_id, Decision, NO_TASK};
 pub(crate) use node::{WaitNode, WakeUp};
 pub(crate) use shared::{pair, Answered, HandleSide, Remains, Shared, TaskSide};
 
