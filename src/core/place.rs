@@ -2,7 +2,7 @@
 //!
 //! A submission takes a permit of the [gate](crate::parts::gate). That decides: with a permit the task
 //! is accepted. Then [`Core::place`] finds a worker for it, or pushes it into the queue, which has a
-//! cell for each permit. So placing does not fail for want of space. Two submissions give their permit
+//! cell for each permit. So placing does not fail for want of space. Two kinds of submissions give their permit
 //! back: one that the OS refuses a thread, if neither an idle worker nor the queue takes its task; and one
 //! that must not be queued, because a worker of this pool waits for its task.
 

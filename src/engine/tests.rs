@@ -28,6 +28,7 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+mod dumps;
 mod first_aid;
 mod held_locks;
 mod wakers;

@@ -259,8 +259,8 @@ impl Gate {
         Flags(self.load_taken())
     }
 
-    /// Returns how many permits are in use. Counts a permit that was given back meanwhile, if another was
-    /// taken after that. Zero is exact.
+    /// Returns how many permits are in use. May be more than were ever in use at once, if permits were taken between the
+    /// two readings. Zero is exact.
     pub(crate) fn taken(&self) -> u64 {
         let given = self.load_given();
         // Not negative, because `given` was read first.

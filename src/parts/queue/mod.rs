@@ -14,7 +14,8 @@
 //!
 //! **Dead cells.** `head` passes a dead cell as soon as it is the oldest. Either of two threads sees
 //! to that: the one that has made the oldest cell dead, or the one that has moved `head` to a dead
-//! cell (Q1). They collect the permits of the cells in a [`Freed`].
+//! cell (Q1). They collect the permits of the cells in a [`Freed`]. One step passes some only; a thread that has passed that many says so, and
+//! owes the next step.
 //!
 //! A pop waits for no other thread. It returns `Empty` only if `head` was equal to `tail`. It
 //! returns `InProgress` while another thread is between two steps at the oldest position.

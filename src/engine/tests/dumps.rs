@@ -1,0 +1,72 @@
+//! The dumps that the protocol page of the core reads: each is what a pool prints.
+
+use super::*;
+use crate::work::owed::Kinds;
+
+const PAGE: &str = include_str!("../../core/protocol.md");
+
+/// Asserts that the page has the findings and the slots that the pool shows.
+fn is_on_the_page(core: &Arc<Core>) {
+    let (findings, reading) = (core.findings().0, core.reading());
+    for shown in [
+        format!("findings: {findings:?}"),
+        format!("slots: {:?}", reading.slots),
+    ] {
+        assert!(PAGE.contains(&shown), "{shown}");
+    }
+}
+
+/// Returns a pool with two workers at most, of which one has been started, and sleeps.
+fn sleeping() -> Arc<Core> {
+    let core = pool(Builder::new().max_workers(2).queue_capacity(4));
+    assert!(serves(&core, || ()));
+    let it = &core.slots[0];
+    until(|| it.load().is_parked() && it.record.sleeps() && core.findings().0.is_empty());
+    core
+}
+
+#[test]
+fn a_thread_was_stopped_with_a_worker_in_its_hand() {
+    let core = &sleeping();
+    let (_, claim) = core.claim_idle().expect("it is idle");
+    let (open, gate) = mpsc::channel::<()>();
+    assert!(serves(core, move || gate.recv().unwrap_or_default()));
+    until(|| core.slots[1].load().state() == State::Busy);
+    assert!(serves(core, || ()));
+    is_on_the_page(core);
+    notify(core, claim);
+    drop(open);
+    end(core);
+}
+
+#[test]
+fn a_thread_was_stopped_with_the_hosts_lock() {
+    let pool = Builder::new().max_workers(2).queue_capacity(0);
+    let pool = pool.build().expect("a pool");
+    let core = pool.core();
+    let group = pool.limited_group(1);
+    let (open, gate) = mpsc::channel::<()>();
+    let waits = move || gate.recv().unwrap_or_default();
+    group.serve(waits).expect("space");
+    let mut in_line = pin!(group.awaitable().serve_async(|| ()));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(in_line.as_mut().poll(&mut context).is_pending());
+    let locked = core.registry();
+    drop(open);
+    until(|| {
+        core.slots[0].load().state() == State::Calling && core.slots[0].record.pays() != Kinds::NONE
+    });
+    is_on_the_page(core);
+    drop(locked);
+    until(|| in_line.as_mut().poll(&mut context).is_ready());
+    end(core);
+}
+
+#[test]
+fn a_thread_was_stopped_before_its_look() {
+    let core = &sleeping();
+    push_only(core, || ());
+    is_on_the_page(core);
+    core.nudge();
+    end(core);
+}
