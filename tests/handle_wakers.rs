@@ -5,7 +5,7 @@ mod common;
 
 use std::mem::ManuallyDrop;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::{mpsc, Arc};
+use std::sync::{mpsc, Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -281,5 +281,26 @@ fn law01_a_worker_that_calls_a_waker_causes_no_refusal() {
             saturated(its.serve(|| ()));
         });
         assert!(!slow.is_open());
+    });
+}
+
+/// Law 10: handles, each owned by the waker of the one before, are dropped with the first of them. The stack
+/// does not grow with their number.
+#[test]
+fn law10_handles_whose_wakers_own_one_another() {
+    const CHAIN: usize = cut(100_000) as usize;
+    isolated(|| {
+        let (pool, gate) = held(CHAIN);
+        let mut first = None::<Handle<()>>;
+        for _ in 0..CHAIN {
+            let next = Mutex::new(first.take());
+            let waker = calling(move || _ = next.is_poisoned());
+            first = Some(pending(must_await(pool.awaitable(), || ()), &waker));
+        }
+        assert_eq!(pool.stats().queued, CHAIN);
+        drop(first);
+        assert_eq!(pool.stats().discarded, CHAIN as u64);
+        gate.open();
+        assert_stats!(settle(&pool), completed: 1, discarded: CHAIN as u64);
     });
 }

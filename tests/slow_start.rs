@@ -146,3 +146,70 @@ fn law20_a_call_serves_no_more_than_it_has_freed() {
         assert!(served <= 1, "{served} tasks of the line, with one slot");
     });
 }
+
+/// Serves a task that waits at a gate, on another thread. The OS is slow to start the thread for it, and
+/// then does so, or refuses it.
+fn serve_slowly(
+    pool: &Arc<Pool>,
+    hangs: &Gate,
+    system: &Gate,
+    refuses: bool,
+) -> thread::JoinHandle<bool> {
+    let (key, task) = (system.key(), hangs.task());
+    beside(pool, move |pool| {
+        let _slow = Shortage::when(move || {
+            key.pass();
+            refuses
+        });
+        pool.serve(task).is_ok()
+    })
+}
+
+/// Laws 4 and 10: a worker becomes idle while another one is being started, in a pool that is being shut
+/// down, or whose limit was lowered. It ends as that one is there.
+#[test]
+fn law04_law10_an_idle_worker_ends_for_one_that_was_being_started() {
+    timed_each([false, true], |is_shut_down| {
+        let pool = Arc::new(pool_with(2, 0, |b| b.idle_timeout(Duration::MAX)));
+        let (gate, hangs, system) = (Gate::new(), Gate::new(), Gate::new());
+        occupy(&pool, &gate, 1);
+        let _open = (system.opener(), gate.opener(), hangs.opener());
+        let served = serve_slowly(&pool, &hangs, &system, false);
+        system.wait_entered(1);
+        if is_shut_down {
+            let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
+            assert!(!report.is_clean());
+        } else {
+            pool.set_limit(1).unwrap();
+        }
+        gate.open();
+        wait_until("the first worker to be idle", || pool.stats().idle == 1);
+        system.open();
+        assert!(served.join().unwrap());
+        hangs.wait_entered(1);
+        wait_until("the idle worker to end", || pool.stats().workers == 1);
+        hangs.open();
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+    });
+}
+
+/// Law 6: the limit is lowered to the smallest number of workers while one more is being started, which
+/// the OS then refuses. None of the others ends for it.
+#[test]
+fn law06_no_worker_ends_for_one_that_the_system_refuses() {
+    timed(|| {
+        let pool = Arc::new(pool_with(3, 0, |b| b.min_workers(2)));
+        let (gate, hangs, system) = (Gate::new(), Gate::new(), Gate::new());
+        occupy(&pool, &gate, 2);
+        let _open = (system.opener(), gate.opener(), hangs.opener());
+        let served = serve_slowly(&pool, &hangs, &system, true);
+        system.wait_entered(1);
+        gate.open();
+        wait_until("both workers to be idle", || pool.stats().idle == 2);
+        pool.set_limit(2).unwrap();
+        hangs.open();
+        system.open();
+        assert!(served.join().unwrap(), "an idle worker takes the task");
+        assert_eq!(settle(&pool).workers, 2);
+    });
+}

@@ -133,6 +133,13 @@ impl<R> Ticket<R> {
     /// Cancels the task. If no worker has started it, takes it out of the queue or the mailbox, and
     /// discards it. Otherwise marks it as cancelled. Does nothing if the task has ended.
     pub(crate) fn cancel(&self) {
+        let mut owed = Owed::default();
+        self.cancel_owing(&mut owed);
+        self.core.pay(&mut owed);
+    }
+
+    /// Cancels the task, as [`cancel`](Self::cancel) does. Notes in `owed` what is left to do.
+    fn cancel_owing(&self, owed: &mut Owed) {
         let (node, core) = (self.side.node(), &self.core);
         let Some(location) = self.location.filter(|_| !node.has_outcome()) else {
             return;
@@ -142,11 +149,9 @@ impl<R> Ticket<R> {
             let _ = decision.abandon(location.task_id(), 0);
             return;
         }
-        let mut owed = Owed::default();
         let count = |core: &Core, task: &Task| _ = core.count_removed(task);
-        let task = core.withdraw(location, count, &mut owed);
-        core.discard(task, || TaskError::Cancelled, &mut owed);
-        core.pay(&mut owed);
+        let task = core.withdraw(location, count, owed);
+        core.discard(task, || TaskError::Cancelled, owed);
     }
 
     /// Lets the task continue after the handle has been dropped.
@@ -157,8 +162,13 @@ impl<R> Ticket<R> {
 
 impl<R> Drop for Ticket<R> {
     fn drop(&mut self) {
-        // The stored waker must not be called after the handle is gone.
-        let _stored = self.side.retract();
-        self.cancel();
+        let mut owed = Owed::default();
+        // The stored waker must not be called after the handle is gone. It may own another handle. So it is dropped with
+        // nothing else on the stack.
+        if let Some(stored) = self.side.retract() {
+            owed.calls().drop_captured(Box::new(stored));
+        }
+        self.cancel_owing(&mut owed);
+        self.core.pay(&mut owed);
     }
 }

@@ -136,12 +136,12 @@ impl<'a> Ctx<'a> {
         Ok(())
     }
 
-    /// Clears the options of a task that has ended. Counts the task as timed out if its own
+    /// Clears the options of a task that has ended. Counts the task as timed out if it has run, and its own
     /// deadline has passed. Called before the worker is free for another task.
     #[inline]
-    pub(crate) fn finish(&self) {
+    pub(crate) fn finish(&self, ended: TaskEnd) {
         self.record.clear_group();
-        if self.is_late() {
+        if ended.has_run() && self.is_late() {
             // Relaxed: a count.
             self.env.counts.timed_out.fetch_add(1, Ordering::Relaxed);
         }

@@ -44,6 +44,12 @@ impl TaskEnd {
         }
     }
 
+    /// Returns `true` if the task was started.
+    #[inline]
+    pub(crate) fn has_run(self) -> bool {
+        matches!(self, Self::Completed | Self::Panicked)
+    }
+
     /// Returns how the task's group counts it.
     #[inline]
     pub(crate) fn of_group(self) -> Ended {
@@ -177,7 +183,7 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         let pending = self.pending();
         let mut outcome = Ended::Discarded;
         let mut with_options = |ended: TaskEnd, permit| {
-            ctx.finish();
+            ctx.finish(ended);
             if pending.is_some() {
                 ctx.may_owe();
             }

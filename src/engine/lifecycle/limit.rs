@@ -53,7 +53,7 @@ impl Core {
         // ORDERING: P3: as above.
         deals.fetch_add(1, Ordering::SeqCst);
         self.tell_surplus(&registry);
-        self.retire_surplus(&mut registry);
+        self.retire_needless(&mut registry);
         drop(registry);
         // A thread may be started for queued tasks; also for those of submissions that found no free
         // slot meanwhile.
@@ -78,7 +78,7 @@ impl Core {
 
     /// Tells surplus workers that are idle to end. Those that are in their start hook without a task are
     /// taken as surplus first, as in `is_self_surplus`.
-    fn retire_surplus(&self, registry: &mut Registry) {
+    pub(crate) fn retire_surplus(&self, registry: &mut Registry) {
         let new = self.new_without_task(registry);
         for slot in 0..registry.workers.len() {
             if self.is_surplus(registry, registry.retiring + new) {
@@ -93,10 +93,10 @@ impl Core {
     }
 
     /// Returns `true` if the pool has more workers than its limit allows, not counting `retiring`
-    /// workers, which end anyway. The last worker that stays is never surplus, because it must look
+    /// workers, which end anyway, and those that are being started, for which the OS may give no thread. The last worker that stays is never surplus, because it must look
     /// after the queue.
     pub(crate) fn is_surplus(&self, registry: &Registry, retiring: usize) -> bool {
-        let beyond = (registry.live + registry.starting).saturating_sub(registry.limit);
+        let beyond = registry.live.saturating_sub(registry.limit);
         beyond > retiring && registry.live > retiring + 1
     }
 

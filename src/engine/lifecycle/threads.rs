@@ -196,6 +196,8 @@ impl Core {
             self.gate.wake();
         }
         self.begin_sweeps(&registry);
+        // An idle worker may have stayed as the last one (X2, B3).
+        self.retire_needless(&mut registry);
         // A shutdown may wait until `starting` is zero.
         self.host.changed.notify_all();
         match first {
@@ -216,11 +218,20 @@ impl Core {
         }
     }
 
-    /// Tells every idle worker to end, and shutdowns to look whether all have ended.
-    pub(crate) fn retire_idle(&self, mut registry: Guard<'_, Registry>) {
-        for slot in 0..registry.workers.len() {
-            self.retire(&mut registry, slot, false);
+    /// Tells the idle workers to end for which the pool has no use: all of a closed pool, and those beyond the limit.
+    pub(crate) fn retire_needless(&self, registry: &mut Registry) {
+        if self.env.is_closed() {
+            for slot in 0..registry.workers.len() {
+                self.retire(registry, slot, false);
+            }
+        } else if self.slots_to_withhold(registry) > 0 {
+            self.retire_surplus(registry);
         }
+    }
+
+    /// Tells every idle worker of the closed pool to end, and shutdowns to look whether all have ended.
+    pub(crate) fn retire_idle(&self, mut registry: Guard<'_, Registry>) {
+        self.retire_needless(&mut registry);
         self.end_sweeps(&registry);
         self.host.changed.notify_all();
     }

@@ -5,6 +5,8 @@ use crate::core::TaskClaim;
 use crate::engine::handle::Outcome;
 use crate::error::TaskError;
 use crate::parts::completion::{pair, queue_id, TaskSide};
+use crate::work::env::NEVER;
+use crate::work::options::TaskTimes;
 use std::pin::Pin;
 use std::sync::OnceLock;
 
@@ -302,11 +304,15 @@ fn a_task_whose_handle_has_cancelled_it_does_not_start() {
     let (task, mut handle): (TaskSide<_, Outcome<()>>, _) = pair(None, never);
     assert_eq!(handle.node().cancel(), None, "no worker has started it");
     let (slot, claim) = core.claim_idle().expect("idle");
-    let _location = hand_over(core, slot, claim, task);
+    let (permit, _) = core.gate.take().expect("a permit");
+    let times = TaskTimes::new(NEVER, Duration::ZERO, NEVER, Duration::ZERO);
+    let mut task = Some(Task::new(Moment::default(), times, task));
+    let _location = core.hand_over(slot, claim, &mut task, permit);
     until(|| handle.node().has_outcome());
     assert!(matches!(handle.take(), Some(Err(TaskError::Cancelled))));
     until(|| core.stats().idle == 1);
     let stats = core.stats();
     assert_eq!((stats.discarded, stats.completed), (1, 0), "{stats}");
+    assert_eq!(stats.timed_out, 0, "it has not run");
     end(core);
 }
