@@ -31,6 +31,7 @@ use std::time::Duration;
 mod dumps;
 mod first_aid;
 mod held_locks;
+mod joiners;
 mod wakers;
 
 fn serves(core: &Arc<Core>, f: impl FnOnce() + Send + 'static) -> bool {

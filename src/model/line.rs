@@ -173,9 +173,12 @@ impl Line {
 
     fn pass_in_group(&self) {
         let passed = self.lines.pass(GROUP, &self.pool, Patience::Waits);
-        let Some((mut passed, permit)) = passed.expect("it has waited") else {
-            return;
-        };
+        if let Some(turn) = passed.expect("it has waited") {
+            self.has_turn_in_group(turn);
+        }
+    }
+
+    fn has_turn_in_group(&self, (mut passed, permit): line::Turn<Entry>) {
         passed.task.of_group = Some(permit);
         match self.pool.take() {
             Ok((pool, _)) => self.grant(passed, pool),
@@ -183,10 +186,8 @@ impl Line {
                 .lines
                 .move_on(&self.pool, passed, || self.is_over(true))
             {
-                Ok(must_pass) => {
-                    let _pool = must_pass.line();
-                    self.pass();
-                }
+                Ok(Some((passed, pool))) => self.grant(passed, pool),
+                Ok(None) => {}
                 Err(passed) => self.refuse(passed),
             },
         }
@@ -214,20 +215,20 @@ impl Line {
         self.pool.flags().is_closed() || is_member && self.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Joins the pool's line as a thread, and passes a permit. Returns `None` if the pool is closed.
+    /// Joins the pool's line as a thread, or takes a permit that is free. Returns `None` if the pool is closed.
     pub fn join(&self) -> Option<u64> {
         let thread = WakeUp::Thread(thread::current());
         self.join_as(Some(thread), false)
     }
 
-    /// Joins the group's line as a thread, and passes a permit. Returns `None` if the pool is closed
+    /// Joins the group's line as a thread, or takes a permit that is free. Returns `None` if the pool is closed
     /// or the group is cancelled.
     pub fn join_as_member(&self) -> Option<u64> {
         let thread = WakeUp::Thread(thread::current());
         self.join_as(Some(thread), true)
     }
 
-    /// Joins the pool's line as a future that has not stored its waker, and passes a permit.
+    /// Joins the pool's line as a future that has not stored its waker, or takes a permit that is free.
     pub fn join_as_future(&self) -> Option<u64> {
         self.join_as(None, false)
     }
@@ -240,11 +241,11 @@ impl Line {
         let line = if is_member { GROUP } else { POOL };
         let is_over = || self.is_over(is_member);
         let joined = self.lines.join(line, &self.pool, entry, wake_up, is_over);
-        let (ticket, must_pass) = joined.ok()?;
-        if must_pass.line() == GROUP {
-            self.pass_in_group();
-        } else {
-            self.pass();
+        let (ticket, turn) = joined.ok()?;
+        match turn {
+            Some(turn) if is_member => self.has_turn_in_group(turn),
+            Some((passed, pool)) => self.grant(passed, pool),
+            None => {}
         }
         Some(ticket)
     }

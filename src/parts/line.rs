@@ -7,12 +7,13 @@
 //! *passes* it to the first entry: it takes the permit and the entry by one step under the lock, and
 //! then places the task, or moves it to the next line. Last, it leaves the *answer* for the owner.
 //! One permit serves one entry that is accepted. So no thread works for others beyond what it has freed
-//! itself, and one entry if it joins a line; but for entries that it has to refuse on the way (the room `wait`).
+//! itself, but for entries that it has to refuse on the way (the room `wait`).
 //!
 //! **Invariant.** While entries are in line and permits are free, at least as many passes are owed as
-//! there are entries or free permits, whichever is less. A thread gives a permit back and reads `WAITING` in one step, *then* comes here.
-//! A submission enters the line and sets `WAITING`, *then* passes a permit itself, if one is free
-//! (S1). So the thread sees the entry, or the entry sees the permit.
+//! there are free permits. A thread gives a permit back and reads `WAITING` in one step, *then* comes here.
+//! An entry that is alone in its line sets `WAITING`, *then* takes a permit itself, if one is free, under the same hold of the lock
+//! (S1). So the thread sees the entry, or the entry sees the permit. If none is free then, the flag stays set for as long as there are
+//! entries, so each thread that gives a permit back sees it. A later entry has nothing to look for: it would serve the ones before it.
 //!
 //! All lines of a pool have one lock. So an entry that moves from one to the next is always found, and
 //! a shutdown finds all entries. It is held for a few steps of a B-tree (a cancel and a shutdown let go
@@ -99,27 +100,8 @@ pub(crate) struct Passed<T> {
     pub(crate) task: T,
 }
 
-/// The duty of a thread that has added an entry to a line: a permit may have come free before the gate said `WAITING`. So it
-/// passes a permit of that line.
-#[derive(Debug)]
-#[must_use = "a permit may be free that nobody passes"]
-pub(crate) struct MustPass(u64);
-
-impl MustPass {
-    /// Returns the line, for a thread that passes a permit of it next, or owes that.
-    pub(crate) fn line(self) -> u64 {
-        let line = self.0;
-        std::mem::forget(self);
-        line
-    }
-}
-
-#[cfg(debug_assertions)]
-impl Drop for MustPass {
-    fn drop(&mut self) {
-        assert!(std::thread::panicking(), "a pass is forgotten");
-    }
-}
+/// An entry that has a permit of the gate in whose line it stood, and has left that line.
+pub(crate) type Turn<T> = (Passed<T>, Permit);
 
 /// The result of an owner's call to leave the line.
 #[derive(Debug)]
@@ -151,16 +133,20 @@ pub(crate) fn joins_of(thread: usize) -> u64 {
 }
 
 impl<T: Waits, A> Lists<T, A> {
-    /// Adds an entry at the end of a line.
-    fn push(&mut self, line: u64, pool: &Gate, ticket: u64, task: T) -> Place<T, A> {
+    /// Adds an entry at the end of a line, for an owner that is there. Returns the entry with a permit if it is the only one, and a permit is free.
+    fn push(&mut self, line: u64, pool: &Gate, ticket: u64, task: T) -> Option<Turn<T>> {
+        let is_first = self.first(line).is_none();
         let turn = self.next;
         self.next += 1;
         if task.group() != 0 {
             self.of_groups.insert((task.group(), ticket));
         }
-        gate_of(line, &task, pool).set_waiting(true);
+        if is_first {
+            gate_of(line, &task, pool).set_waiting(true);
+        }
         self.entries.insert((line, turn), ticket);
-        Place::InLine { line, turn, task }
+        self.owner(ticket).place = Place::InLine { line, turn, task };
+        is_first.then(|| self.pass(line, pool)).flatten()
     }
 
     /// Returns the ticket of the first entry of a line.
@@ -196,7 +182,7 @@ impl<T: Waits, A> Lists<T, A> {
     }
 
     /// Takes a permit for the first entry of a line, and takes that entry out.
-    fn pass(&mut self, line: u64, pool: &Gate) -> Option<(Passed<T>, Permit)> {
+    fn pass(&mut self, line: u64, pool: &Gate) -> Option<Turn<T>> {
         let ticket = self.first(line)?;
         let permit = match &self.owners[&ticket].place {
             Place::InLine { task, .. } => gate_of(line, task, pool).take_in_line()?,
@@ -290,7 +276,8 @@ impl<T: Waits, A> Lines<T, A> {
         self.waiting.fetch_add(entries as u64, Ordering::Relaxed);
     }
 
-    /// Adds an entry at the end of a line, and returns its ticket. Gives the task back if `is_over`
+    /// Adds an entry at the end of a line, and returns its ticket. If the line was empty and a permit is free, the entry has it,
+    /// and is returned, too. Gives the task back if `is_over`
     /// returns `true` under the lock: a thread that takes entries out for good sets a flag first.
     pub(crate) fn join(
         &self,
@@ -299,7 +286,7 @@ impl<T: Waits, A> Lines<T, A> {
         task: T,
         wake_up: Option<WakeUp>,
         is_over: impl FnOnce() -> bool,
-    ) -> Result<(u64, MustPass), T> {
+    ) -> Result<(u64, Option<Turn<T>>), T> {
         let mut lists = self.lock();
         if is_over() {
             drop(lists);
@@ -308,10 +295,11 @@ impl<T: Waits, A> Lines<T, A> {
         #[cfg(lazypool_shuttle)]
         note_join();
         let ticket = lists.next;
-        let place = lists.push(line, pool, ticket, task);
+        let place = Place::Taken;
         lists.owners.insert(ticket, Owner { place, wake_up });
-        self.count(1);
-        Ok((ticket, MustPass(line)))
+        let has_turn = lists.push(line, pool, ticket, task);
+        self.count(i64::from(has_turn.is_none()));
+        Ok((ticket, has_turn))
     }
 
     /// Adds an entry that has been passed to the end of the pool's line, as [`join`](Self::join) does.
@@ -320,17 +308,16 @@ impl<T: Waits, A> Lines<T, A> {
         pool: &Gate,
         passed: Passed<T>,
         is_over: impl FnOnce() -> bool,
-    ) -> Result<MustPass, Passed<T>> {
+    ) -> Result<Option<Turn<T>>, Passed<T>> {
         let mut lists = self.lock();
         if is_over() {
             drop(lists);
             return Err(passed);
         }
         let Passed { ticket, task } = passed;
-        let place = lists.push(POOL, pool, ticket, task);
-        lists.owner(ticket).place = place;
-        self.count(1);
-        Ok(MustPass(POOL))
+        let has_turn = lists.push(POOL, pool, ticket, task);
+        self.count(i64::from(has_turn.is_none()));
+        Ok(has_turn)
     }
 
     /// Takes a permit for the first entry of a line, and takes that entry out. Returns `None` if the
@@ -341,7 +328,7 @@ impl<T: Waits, A> Lines<T, A> {
         line: u64,
         pool: &Gate,
         patience: Patience,
-    ) -> Result<Option<(Passed<T>, Permit)>, IsHeld> {
+    ) -> Result<Option<Turn<T>>, IsHeld> {
         let mut lists = self.locker.note(lock_by(&self.lists, patience)?);
         let passed = lists.pass(line, pool);
         self.count(-i64::from(passed.is_some()));

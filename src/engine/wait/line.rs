@@ -14,7 +14,7 @@ use crate::parts::backoff::Backoff;
 use crate::parts::completion::WakeUp;
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::{Flags, Permit};
-use crate::parts::line::{Left, Passed, Waits, POOL};
+use crate::parts::line::{Left, Passed, Turn, Waits, POOL};
 use crate::parts::members::{Members, Pending};
 use crate::sync::{thread, Arc, IsHeld, Patience};
 use crate::work::job::Task;
@@ -40,14 +40,19 @@ impl Core {
         patience: Patience,
         owed: &mut Owed,
     ) -> Result<(), IsHeld> {
-        match self.host.line.pass(line, &self.gate, patience)? {
-            None => {}
-            Some((passed, permit)) if line == POOL => {
-                self.place_passed(passed, permit, self.gate.flags(), owed);
-            }
-            Some((passed, permit)) => self.has_passed_in_group(passed, permit, owed),
+        if let Some(turn) = self.host.line.pass(line, &self.gate, patience)? {
+            self.has_turn(line, turn, owed);
         }
         Ok(())
+    }
+
+    /// Goes on with an entry that has a permit of the gate of this line.
+    fn has_turn(self: &Arc<Self>, line: u64, turn: Turn<WaitingTask>, owed: &mut Owed) {
+        let (passed, permit) = turn;
+        match line {
+            POOL => self.place_passed(passed, permit, self.gate.flags(), owed),
+            _ => self.has_passed_in_group(passed, permit, owed),
+        }
     }
 
     /// Gives an entry a permit of its group. It then takes a permit of the pool, or waits in the pool's
@@ -66,7 +71,10 @@ impl Core {
                 // The thread that takes such entries out would miss one that joins after that.
                 let is_over = || self.may_not_submit(members.as_deref()).is_some();
                 match self.host.line.move_on(&self.gate, passed, is_over) {
-                    Ok(must_pass) => owed.pass_in(Some(must_pass.line())),
+                    Ok(Some((passed, permit))) => {
+                        self.place_passed(passed, permit, self.gate.flags(), owed);
+                    }
+                    Ok(None) => {}
                     Err(passed) => self.refuse_passed(passed, owed),
                 }
             }
@@ -233,9 +241,10 @@ impl Core {
             .line
             .join(line, &self.gate, wanted, thread, is_over)
         {
-            Ok((ticket, must_pass)) => {
-                let passed = self.pass(must_pass.line(), Patience::Waits, owed);
-                debug_assert!(passed.is_ok(), "it has waited");
+            Ok((ticket, turn)) => {
+                if let Some(turn) = turn {
+                    self.has_turn(line, turn, owed);
+                }
                 Ok(ticket)
             }
             Err(wanted) => {
