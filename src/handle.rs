@@ -274,7 +274,8 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Future for ServeAsync
 ///
 /// # As a future
 ///
-/// Only the waker of the most recent poll is woken. Dropping the handle drops the waker. The worker
+/// Only the waker of the most recent poll is woken. Dropping the handle drops the waker (within the drop of
+/// another waker, or of what a discarded task captured: after that one). The worker
 /// calls the waker right after the task has ended, before it looks for its next task. If the task is
 /// cancelled or discarded, the thread that cancels or discards the task calls the waker. A panic in
 /// the waker is caught.

@@ -1,4 +1,4 @@
-//! Laws 1 and 20: what goes on while the OS takes long to start a thread.
+//! Laws 1, 4, 6, 10 and 20: what goes on while the OS takes long to start a thread.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 mod common;
@@ -211,5 +211,39 @@ fn law06_no_worker_ends_for_one_that_the_system_refuses() {
         system.open();
         assert!(served.join().unwrap(), "an idle worker takes the task");
         assert_eq!(settle(&pool).workers, 2);
+    });
+}
+
+/// Law 4: a worker is being started for the queue as the limit is lowered, and then is in its start hook. It ends after that. The
+/// idle worker stays, and takes the next task.
+#[test]
+fn law04_no_idle_worker_ends_for_one_in_its_start_hook() {
+    timed(|| {
+        let (gate, hook, system) = (Gate::new(), Gate::new(), Gate::new());
+        let key = hook.key();
+        let pool = Arc::new(pool_with(2, 4, |b| {
+            b.idle_timeout(Duration::MAX).on_worker_start(move |slot| {
+                if slot == 1 {
+                    key.pass();
+                }
+            })
+        }));
+        pool.set_limit(1).unwrap();
+        occupy(&pool, &gate, 1);
+        must_serve(&pool, || ());
+        let _open = (system.opener(), gate.opener(), hook.opener());
+        let raises = raise_slowly(&pool, 2, &system);
+        system.wait_entered(1);
+        pool.set_limit(1).unwrap();
+        gate.open();
+        wait_until("both tasks to end", || pool.stats().completed == 2);
+        system.open();
+        raises.join().unwrap();
+        hook.wait_entered(1);
+        let (tell, told) = mpsc::channel();
+        must_serve(&pool, move || tell.send(()).unwrap());
+        arrives("the next task", &told);
+        hook.open();
+        assert_eq!(settle(&pool).workers, 1);
     });
 }

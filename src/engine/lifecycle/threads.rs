@@ -196,16 +196,18 @@ impl Core {
             self.gate.wake();
         }
         self.begin_sweeps(&registry);
-        // An idle worker may have stayed as the last one (X2, B3).
-        self.retire_needless(&mut registry);
-        // A shutdown may wait until `starting` is zero.
-        self.host.changed.notify_all();
+        let mut location = None;
         match first {
-            First::Run(task, permit) => return Some(self.hand_over(slot, claim, task, permit)),
+            First::Run(task, permit) => location = Some(self.hand_over(slot, claim, task, permit)),
             First::Search(Some(notice)) => claim.notify(notice),
             First::Search(None) => claim.send_uncounted(),
         }
-        None
+        // An idle worker may have stayed as the last one (X2, B3). It does not end for this one if this one is in its start
+        // hook without a task, which its order says.
+        self.retire_needless(&mut registry);
+        // A shutdown may wait until `starting` is zero.
+        self.host.changed.notify_all();
+        location
     }
 
     // ---- the end of a worker --------------------------------------------------------
