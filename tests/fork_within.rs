@@ -140,10 +140,16 @@ fn law19_a_task_that_forks_and_returns_in_both() {
 
 #[test]
 fn law19_a_hook_that_forks_and_returns_in_both() {
-    isolated_each(0..3, |hook| {
+    isolated_each(0..5, |hook| {
         let it = Forks::new(|builder, child| match hook {
             0 => builder.on_worker_start(move |_| child.fork()),
             1 => builder.on_worker_stop(move |_| child.fork()),
+            // The task runs in or after the wrapper.
+            3 => builder.around(move |_| child.fork()),
+            4 => builder.around(move |task| {
+                child.fork();
+                task();
+            }),
             _ => builder.on_panic(move |_| child.fork()),
         });
         if hook == 2 {

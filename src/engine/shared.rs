@@ -65,13 +65,31 @@ pub(crate) struct Registry {
 /// it, so that no submission ever waits for a thread that reads figures.
 #[derive(Debug, Default)]
 pub(crate) struct Headcount {
-    pub(crate) live: AtomicU64,
+    /// How many workers have been started, and how many have ended.
     pub(crate) spawned: AtomicU64,
+    pub(crate) retired: AtomicU64,
     pub(crate) peak: AtomicU64,
     /// The slots below this number have been used. The others are as new.
     pub(crate) used: AtomicU64,
     /// How often a change of the limit has begun or ended to deal out the free slots. Odd while one does.
     pub(crate) deals: AtomicU64,
+}
+
+impl Headcount {
+    /// Returns how many workers have been started, and how many of these have ended, at one moment.
+    pub(crate) fn starts_and_ends(&self) -> (u64, u64) {
+        // ORDERING: L1: ends are read before starts, and again after them. If none was counted between, both are of the moment
+        // at which the starts were read.
+        let ends = || self.retired.load(Ordering::SeqCst);
+        let mut retired = ends();
+        loop {
+            let spawned = self.spawned.load(Ordering::SeqCst);
+            match std::mem::replace(&mut retired, ends()) {
+                same if same == retired => return (spawned, retired),
+                _ => {}
+            }
+        }
+    }
 }
 
 /// The state of a pool beside that of its core. The fields are grouped by the threads that read and

@@ -29,6 +29,7 @@ use std::thread;
 use std::time::Duration;
 
 mod dumps;
+mod figures;
 mod first_aid;
 mod held_locks;
 mod joiners;

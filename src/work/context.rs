@@ -218,6 +218,11 @@ impl<'a> Ctx<'a> {
     pub(crate) fn call_back(&self, f: impl FnOnce()) {
         self.assert_not_relied_on();
         f();
+        self.end_child();
+    }
+
+    /// Ends the process if it is a forked child.
+    fn end_child(&self) {
         if self.env.is_forked() {
             fork::end_child();
         }
@@ -345,6 +350,8 @@ impl<'a> Ctx<'a> {
         let mut result = None;
         let mut step = || {
             if let Some(f) = f.take() {
+                // The wrapper may have forked (law 19).
+                self.end_child();
                 result = Some(catch_unwind(AssertUnwindSafe(f)));
             }
         };

@@ -24,9 +24,8 @@ impl Core {
         let counts = &self.host.counts;
         // ORDERING: L1: ends are read before acceptances.
         let load = |count: &AtomicU64| count.load(Ordering::SeqCst);
-        // Relaxed: `live` is read first and `spawned` last, so `retired` does not underflow.
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let live = count(&self.host.headcount.live);
+        (stats.spawned, stats.retired) = self.host.headcount.starts_and_ends();
+        stats.workers = (stats.spawned - stats.retired) as usize;
         stats.expired = load(&counts.expired);
         stats.discarded = load(&counts.discarded);
         stats.timed_out = load(&self.env.counts.timed_out);
@@ -43,11 +42,10 @@ impl Core {
         // them have taken them. They count as handed over.
         let handed_over = (queued - stats.queued).min(self.max_workers() - stats.running);
         stats.running += handed_over;
-        stats.workers = live as usize;
         stats.idle = stats.idle.saturating_sub(handed_over).min(stats.workers);
-        stats.peak_workers = count(&self.host.headcount.peak).max(live) as usize;
-        stats.spawned = count(&self.host.headcount.spawned).max(live);
-        stats.retired = stats.spawned - live;
+        // Relaxed: a figure, which may be behind.
+        let peak = self.host.headcount.peak.load(Ordering::Relaxed) as usize;
+        stats.peak_workers = peak.max(stats.workers);
         stats.waiting = self.host.line.waiting() as usize;
         stats.spawn_failures = load(&counts.spawn_failures);
         stats.hook_panics = load(&self.env.counts.hook_panics);

@@ -90,8 +90,8 @@ impl Worker<'_, Shared> {
         let slot = self.ctx.slot;
         registry.live -= 1;
         registry.retiring -= 1;
-        // Relaxed: a figure.
-        core.host.headcount.live.fetch_sub(1, Ordering::Relaxed);
+        // ORDERING: L1: an end is counted after its start.
+        core.host.headcount.retired.fetch_add(1, Ordering::SeqCst);
         self.it.record.end_worker();
         let own = registry.workers[slot].take();
         lock(&core.host.ended).extend(own);

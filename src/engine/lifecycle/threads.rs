@@ -185,11 +185,10 @@ impl Core {
         registry.workers[slot] = Some(thread);
         registry.live += 1;
         it.record.begin_worker(self.env.hooks.start.is_some());
-        // Relaxed: figures. Only threads with the registry's lock write them. `spawned` is written
-        // first, because a reader reads it last.
         let figures = &self.host.headcount;
-        figures.spawned.fetch_add(1, Ordering::Relaxed);
-        figures.live.fetch_add(1, Ordering::Relaxed);
+        // ORDERING: L1: as `retired`, in one order for all readers.
+        figures.spawned.fetch_add(1, Ordering::SeqCst);
+        // Relaxed: a figure, which only threads with the registry's lock write.
         let peak = figures.peak.load(Ordering::Relaxed);
         (figures.peak).store(peak.max(registry.live as u64), Ordering::Relaxed);
         if registry.live == 1 {
