@@ -311,3 +311,29 @@ fn law01_law04_a_thread_in_its_stop_hook_is_no_worker() {
         assert_stats!(pool.stats(), completed: (2 * max + queue) as u64);
     });
 }
+
+/// A report names a worker in its stop hook, and the next worker of its slot. The task is that of the second
+/// one only.
+#[test]
+fn a_worker_in_its_stop_hook_has_no_task_in_a_report() {
+    timed(|| {
+        let (hook, gate) = (Gate::new(), Gate::new());
+        let key = hook.key();
+        let pool = pool_with(1, 0, |b| {
+            b.idle_timeout(ms(1)).on_worker_stop(move |_| key.pass())
+        });
+        let _open = (hook.opener(), gate.opener());
+        must_serve(&pool, || ());
+        hook.wait_entered(1);
+        pool.labeled("second").serve(gate.task()).unwrap();
+        gate.wait_entered(1);
+        let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
+        let found: Vec<_> = (report.stragglers.iter())
+            .map(|worker| (worker.slot, worker.busy, worker.label))
+            .collect();
+        assert_eq!(found, [(0, true, Some("second")), (0, false, None)]);
+        gate.open();
+        hook.open();
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+    });
+}

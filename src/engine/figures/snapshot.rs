@@ -103,9 +103,15 @@ impl Core {
             .filter(is_there)
             .map(|slot| self.snapshot(slot))
             .collect();
+        // Another worker may have the slot by now, whose task is none of theirs.
         let stopping = registry.stopping.iter().map(|slot| WorkerSnapshot {
+            slot: *slot,
             busy: false,
-            ..self.snapshot(*slot)
+            label: None,
+            abandoned: false,
+            abandoned_for: None,
+            running_for: None,
+            tasks: 0,
         });
         stragglers.extend(stopping);
         stragglers
