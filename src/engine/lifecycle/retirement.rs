@@ -9,10 +9,8 @@
 //!
 //! A sweep takes place twice in each `idle_timeout`, but not more often than every half
 //! millisecond. Another sweep takes place when the oldest worker on the bench has been there for
-//! `idle_timeout`. So a worker that is not needed is gone after at most 1.5 timeouts. There is one exception:
-//! the worker that is about to sweep finds the registry's lock taken, and then gets an order. The
-//! other idle workers may then sleep for another half of a timeout before one of them sweeps, so
-//! this can take 2 timeouts.
+//! `idle_timeout`. So a worker that is not needed is gone after at most 1.5 timeouts. A sweep that finds the registry's
+//! lock taken is tried again after a 32nd of a timeout, by whoever is idle then.
 //!
 //! The cleaner has no thread of its own. While there are more workers than `min_workers`, idle
 //! workers sleep until the next sweep is due (`sweep_at`), and the first worker that wakes up makes
@@ -87,17 +85,14 @@ impl Core {
             thread::park_timeout(Duration::from_nanos(left));
             return;
         }
-        // If several workers wake up at the same time, one of them sweeps. The others sleep again.
-        let Some(at) = self.put_off(at, self.pause()) else {
+        // If several workers wake up at the same time, one of them sweeps. The others sleep again: not until the next
+        // sweep, because this one may find the lock taken, and then get a long task.
+        let Some(at) = self.put_off(at, self.pause() / 16) else {
             return;
         };
+        // The OS may have stopped the thread that holds the lock. If this worker waited for the lock, it could not obey an
+        // order meanwhile.
         let Some(registry) = try_lock(&self.host.registry) else {
-            // The OS may have stopped the thread that holds the lock. If this worker waited for the
-            // lock, it could not obey an order meanwhile. So it parks for a moment, then tries
-            // again. An order would unpark it.
-            #[cfg(not(lazypool_loom))]
-            thread::park_timeout(Duration::from_micros(50));
-            self.put_off(at, Duration::ZERO);
             return;
         };
         let mut registry = self.host.registry_locker.note(registry);
