@@ -52,7 +52,7 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
 
     /// Returns `true` if an idle worker may be found only by [`Host::claim_reserve`], because the host
     /// has taken its entry out of the ready ring. Read after a push (P1). The core may claim such a worker by its slot
-    /// (first aid). Once [`Host::claim_reserve`] has found none, this is `false`, unless another worker has come.
+    /// (first aid). The host raises what this reads before it pops an entry that it may put into its reserve, and lowers it once the worker is there no more. Once [`Host::claim_reserve`] has found none, this is `false`, unless another worker has come.
     fn has_reserve(core: &Core<Self>) -> bool;
 
     /// Returns an error if another thread holds the lock that a start and a claim from the reserve need. Asked by a

@@ -69,7 +69,7 @@ impl<H: Host> Core<H> {
 
     /// Claims a worker if this thread's last worker calls the wakers to which the end of this thread's last task has led: an idle one, or else
     /// that one. So no thread is started for a caller that awaits one task after the other (law 5). This task waits for the
-    /// wakers, and no other one does (law 21).
+    /// wakers, and no other one that was handed over does (law 21).
     pub(super) fn claim_calling(&self) -> Option<(usize, TaskClaim<'_>)> {
         // Also if this thread is to use another worker next (`APART`): it would have to be started.
         let (pool, slot, _) = LAST_WORKER.with(Cell::get);

@@ -263,6 +263,44 @@ fn a_reading_says_what_a_worker_pays_that_waits_for_a_lock() {
     end(pool.core());
 }
 
+/// A caller waits for the lock of its group's list, while its task runs. The task learns its deadline.
+#[test]
+fn a_task_learns_its_deadline_while_its_caller_waits_for_a_lock() {
+    let builder = Builder::new().max_workers(1).queue_capacity(4);
+    let pool = builder.build().expect("a pool");
+    let group = pool.group();
+    let (_, open) = occupy(&group);
+    let ((held, is_held), (let_go, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+    let (tell, told) = mpsc::channel();
+    thread::scope(|s| {
+        s.spawn(|| {
+            let (gate, mut has_held) = (gate, false);
+            while !has_held {
+                // Called under the lock, once the list is full.
+                group.members().note(0, || {
+                    has_held = true;
+                    held.send(()).expect("a test");
+                    gate.recv().unwrap_or_default();
+                    0
+                });
+            }
+        });
+        is_held.recv().expect("it has the lock");
+        let asks = move || tell.send(task::deadline()).expect("a test");
+        s.spawn(|| {
+            group
+                .do_with_deadline(asks, Duration::from_secs(60))
+                .is_ok()
+        });
+        until(|| pool.core().stats().queued == 1);
+        drop(open);
+        let asked = told.recv_timeout(Duration::from_secs(10));
+        drop(let_go);
+        assert!(asked.expect("an answer").is_some());
+    });
+    end(pool.core());
+}
+
 /// Law 4: a worker that was told to end, and has to wait for a lock first, has an idle one end.
 #[test]
 fn law04_an_idle_worker_ends_for_one_that_waits_for_a_lock() {

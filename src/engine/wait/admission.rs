@@ -92,6 +92,8 @@ impl Core {
             permit.leave_with_task();
         }
         if let Some(members) = options.members {
+            // The task may have begun, and ask for the deadline. The next step may wait for a lock.
+            options.submission.start(&self.env);
             self.member_accepted(members, location, || debts.get_or_insert_default());
             self.set_last_task(location);
         }
