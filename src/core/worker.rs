@@ -167,7 +167,7 @@ impl<H: Host> Worker<'_, H> {
             _ => self.leave_busy(state),
         }
         self.state.set(state);
-        if matches!(ended, TaskEnd::Expired | TaskEnd::Cancelled) {
+        if !ended.has_run() {
             H::count_unrun(self.core, ended);
         }
         self.it.record.count_end(ended);

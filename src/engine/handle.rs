@@ -163,11 +163,8 @@ impl<R> Ticket<R> {
 impl<R> Drop for Ticket<R> {
     fn drop(&mut self) {
         let mut owed = Owed::default();
-        // The stored waker must not be called after the handle is gone. It may own another handle. So it is dropped with
-        // nothing else on the stack.
-        if let Some(stored) = self.side.retract() {
-            owed.calls().drop_captured(Box::new(stored));
-        }
+        // The stored waker must not be called after the handle is gone.
+        owed.drop_wake_up(self.side.retract());
         self.cancel_owing(&mut owed);
         self.core.pay(&mut owed);
     }

@@ -6,7 +6,7 @@ use crate::core::worker::{Next, Worker};
 use crate::core::Claim;
 use crate::engine::shared::{Core, Shared};
 use crate::parts::gate::Permit;
-use crate::sync::{fork, Arc, IsHeld, Patience};
+use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::job::{Task, TaskEnd};
 use crate::work::owed::Owed;
 
@@ -75,9 +75,7 @@ impl Host for Shared {
 
     #[cold]
     fn may_have_to_end(worker: &Worker<'_, Self>) -> bool {
-        if worker.core.env.is_forked() {
-            fork::end_child();
-        }
+        worker.ctx.end_child();
         worker.core.env.may_have_to_end()
     }
 

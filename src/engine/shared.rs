@@ -81,12 +81,10 @@ impl Headcount {
         // ORDERING: L1: ends are read before starts, and again after them. If none was counted between, both are of the moment
         // at which the starts were read.
         let ends = || self.retired.load(Ordering::SeqCst);
-        let mut retired = ends();
         loop {
-            let spawned = self.spawned.load(Ordering::SeqCst);
-            match std::mem::replace(&mut retired, ends()) {
-                same if same == retired => return (spawned, retired),
-                _ => {}
+            let (retired, spawned) = (ends(), self.spawned.load(Ordering::SeqCst));
+            if retired == ends() {
+                return (spawned, retired);
             }
         }
     }

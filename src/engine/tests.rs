@@ -22,9 +22,9 @@ use crate::work::job::{Job, Task};
 use crate::work::observe::Moment;
 use crate::work::owed::Owed;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{pin, Pin};
 use std::sync::{mpsc, Barrier};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -34,6 +34,11 @@ mod first_aid;
 mod held_locks;
 mod joiners;
 mod wakers;
+
+/// Polls a future, with a waker that does nothing.
+fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
 
 fn serves(core: &Arc<Core>, f: impl FnOnce() + Send + 'static) -> bool {
     submit(core, (), f, |task, debts| core.submit_plain(task, debts)).is_ok()

@@ -4,7 +4,7 @@
 //! by a thread-local pointer.
 
 use crate::error::TaskPanic;
-use crate::parts::completion::WaitNode;
+use crate::parts::completion::{WaitNode, NO_TASK};
 use crate::parts::yield_timer::YieldTimer;
 use crate::sync::{
     abort_on_unwind, assert_not_relied_on, catch_unwind, fork, now, thread, thread_local, Instant,
@@ -94,7 +94,7 @@ impl<'a> Ctx<'a> {
             has_slot: Cell::new(true),
             caller: Cell::new(None),
             label: Cell::new(None),
-            task_id: Cell::new(0),
+            task_id: Cell::new(NO_TASK),
             notes_start: env.tracks_ages(),
             yield_timer: YieldTimer::new(),
             submitted: Cell::default(),
@@ -222,7 +222,7 @@ impl<'a> Ctx<'a> {
     }
 
     /// Ends the process if it is a forked child.
-    fn end_child(&self) {
+    pub(crate) fn end_child(&self) {
         if self.env.is_forked() {
             fork::end_child();
         }

@@ -7,7 +7,7 @@
 //!
 //! An [`Owed`] that is dropped unpaid is a bug, and panics in debug builds and models.
 
-use crate::parts::completion::Remains;
+use crate::parts::completion::{Remains, WakeUp};
 use crate::parts::gate::{Freed, Gate, Given, Permit};
 use crate::parts::line::POOL;
 use crate::parts::members::{Gone, Leaving};
@@ -202,6 +202,14 @@ impl Owed {
     pub(crate) fn calls(&mut self) -> &mut Calls {
         self.any = true;
         &mut self.calls
+    }
+
+    /// Notes the wake-up of a waiter that has left, to be dropped. It may own a further handle or future. So it is dropped with
+    /// nothing else on the stack.
+    pub(crate) fn drop_wake_up(&mut self, wake_up: Option<WakeUp>) {
+        if let Some(wake_up) = wake_up {
+            self.calls().drop_captured(Box::new(wake_up));
+        }
     }
 
     /// Returns what kinds of debts there are.

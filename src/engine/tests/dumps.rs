@@ -1,5 +1,7 @@
 //! The dumps that the protocol page of the core reads: each is what a pool prints.
 
+use super::first_aid::sleeping;
+use super::held_locks::occupy;
 use super::*;
 use crate::work::owed::Kinds;
 
@@ -15,18 +17,9 @@ fn is_on_the_page(core: &Arc<Core>) {
     }
 }
 
-/// Returns a pool with two workers at most, of which one has been started, and sleeps.
-fn sleeping() -> Arc<Core> {
-    let core = pool(Builder::new().max_workers(2).queue_capacity(4));
-    assert!(serves(&core, || ()));
-    let it = &core.slots[0];
-    until(|| it.load().is_parked() && it.record.sleeps() && core.findings().0.is_empty());
-    core
-}
-
 #[test]
 fn a_thread_was_stopped_with_a_worker_in_its_hand() {
-    let core = &sleeping();
+    let core = &sleeping(2);
     let (_, claim) = core.claim_idle().expect("it is idle");
     let (open, gate) = mpsc::channel::<()>();
     assert!(serves(core, move || gate.recv().unwrap_or_default()));
@@ -44,28 +37,25 @@ fn a_thread_was_stopped_with_the_hosts_lock() {
     let pool = pool.build().expect("a pool");
     let core = pool.core();
     let group = pool.limited_group(1);
-    let (open, gate) = mpsc::channel::<()>();
-    let waits = move || gate.recv().unwrap_or_default();
-    group.serve(waits).expect("space");
+    let (slot, open) = occupy(&group);
     let mut in_line = pin!(group.awaitable().serve_async(|| ()));
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(in_line.as_mut().poll(&mut context).is_pending());
+    assert!(poll_once(in_line.as_mut()).is_pending());
     let locked = core.registry();
     drop(open);
     until(|| {
-        let it = &core.slots[0];
+        let it = &core.slots[slot];
         let passes = it.load().is_calling() && it.record.pays() != Kinds::NONE;
         passes && core.gate.taken() == 1
     });
     is_on_the_page(core);
     drop(locked);
-    until(|| in_line.as_mut().poll(&mut context).is_ready());
+    until(|| poll_once(in_line.as_mut()).is_ready());
     end(core);
 }
 
 #[test]
 fn a_thread_was_stopped_before_its_look() {
-    let core = &sleeping();
+    let core = &sleeping(2);
     push_only(core, || ());
     is_on_the_page(core);
     core.nudge();

@@ -8,7 +8,7 @@ use crate::parts::queue::CellState;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Returns a pool whose only worker sleeps.
-fn sleeping(max_workers: usize) -> Arc<Core> {
+pub(super) fn sleeping(max_workers: usize) -> Arc<Core> {
     let builder = Builder::new().max_workers(max_workers).queue_capacity(100);
     let core = pool(builder.idle_timeout(Duration::MAX));
     assert!(serves(&core, || ()));
@@ -162,8 +162,7 @@ fn a_nudge_passes_free_permits_to_the_line_of_a_group() {
     let (tell, told) = mpsc::channel();
     let run = move || tell.send(()).expect("a test");
     let mut in_line = pin!(group.awaitable().serve_async(run));
-    let noop = &mut Context::from_waker(Waker::noop());
-    assert!(in_line.as_mut().poll(noop).is_pending());
+    assert!(poll_once(in_line.as_mut()).is_pending());
     assert!(gate.give(permit).is_waited_for());
     let findings = format!("{:?}", pool.core().findings().0);
     assert_eq!(findings, "[FreePermitsBesideLine(1)]");
@@ -178,8 +177,7 @@ fn a_nudge_passes_free_permits_to_the_line() {
     let (tell, told) = mpsc::channel();
     let run = move || tell.send(()).expect("a test");
     let mut in_line = pin!(pool.awaitable().serve_async(run));
-    let noop = &mut Context::from_waker(Waker::noop());
-    assert!(in_line.as_mut().poll(noop).is_pending());
+    assert!(poll_once(in_line.as_mut()).is_pending());
     assert!(pool.core().gate.give(permit).is_waited_for());
     pool.nudge();
     assert_eq!(told.recv_timeout(LIMIT), Ok(()));

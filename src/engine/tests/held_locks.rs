@@ -15,7 +15,7 @@ fn within_seconds(is_reached: impl Fn() -> bool) -> bool {
 }
 
 /// Serves a task that waits, and waits until it runs. Returns its worker's slot, and the way to let it end.
-fn occupy(group: &Group) -> (usize, mpsc::Sender<()>) {
+pub(super) fn occupy(group: &Group) -> (usize, mpsc::Sender<()>) {
     let ((open, gate), (tell, told)) = (mpsc::channel(), mpsc::channel());
     let waits = move || {
         tell.send(task::slot()).expect("a test");
@@ -158,9 +158,8 @@ fn a_task_runs_beside_a_lock(pool: &Pool, of_line: bool) {
     let (slot, open) = occupy(&group);
     let its = &core.slots[slot];
     let mut in_line = pin!(group.awaitable().serve_async(|| ()));
-    let mut context = Context::from_waker(Waker::noop());
     if of_line {
-        assert!(in_line.as_mut().poll(&mut context).is_pending());
+        assert!(poll_once(in_line.as_mut()).is_pending());
     }
     // At its task's end the worker passes a permit in line, or takes the last task out of a group for which
     // a thread waits.
@@ -179,7 +178,7 @@ fn a_task_runs_beside_a_lock(pool: &Pool, of_line: bool) {
     assert!(is_passed, "the lock is free");
     assert_eq!(ran, Ok(()), "the other worker is idle");
     if of_line {
-        until(|| in_line.as_mut().poll(&mut context).is_ready());
+        until(|| poll_once(in_line.as_mut()).is_ready());
     }
     group.wait();
     until(|| core.stats().idle == 2);
@@ -227,15 +226,14 @@ fn a_permit_is_passed_while_a_group_is_locked() {
     // The end of the task owes a leave of the group, and the pass of its permit.
     assert!(group.wait_timeout(Duration::from_nanos(1)).is_err());
     let mut in_line = pin!(pool.awaitable().serve_async(|| ()));
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(in_line.as_mut().poll(&mut context).is_pending());
+    assert!(poll_once(in_line.as_mut()).is_pending());
     let locked = group.members().hold();
     open.send(()).expect("it waits");
     let is_passed = within_seconds(|| pool.core().stats().waiting == 0);
     drop(locked);
     assert!(is_passed, "the permit is free");
     group.wait();
-    until(|| in_line.as_mut().poll(&mut context).is_ready());
+    until(|| poll_once(in_line.as_mut()).is_ready());
     end(pool.core());
 }
 
@@ -247,8 +245,7 @@ fn a_reading_says_what_a_worker_pays_that_waits_for_a_lock() {
     let group = pool.limited_group(1);
     let (slot, open) = occupy(&group);
     let mut in_line = pin!(group.awaitable().serve_async(|| ()));
-    let mut context = Context::from_waker(Waker::noop());
-    assert!(in_line.as_mut().poll(&mut context).is_pending());
+    assert!(poll_once(in_line.as_mut()).is_pending());
     // The next task of the group needs a thread, and the start of one needs this lock.
     let locked = lock(&pool.core().host.registry);
     open.send(()).expect("it waits");
@@ -259,7 +256,7 @@ fn a_reading_says_what_a_worker_pays_that_waits_for_a_lock() {
     let is_said = within_seconds(passes);
     drop(locked);
     assert!(is_said);
-    until(|| in_line.as_mut().poll(&mut context).is_ready());
+    until(|| poll_once(in_line.as_mut()).is_ready());
     end(pool.core());
 }
 

@@ -7,7 +7,6 @@ use crate::error::TaskError;
 use crate::parts::completion::{pair, queue_id, TaskSide};
 use crate::work::env::NEVER;
 use crate::work::options::TaskTimes;
-use std::pin::Pin;
 use std::sync::OnceLock;
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -167,8 +166,7 @@ fn the_wakers_of_others_are_not_those_of_a_task_that_comes_too_late() {
         assert_ne!(its.record.calls_for(), queue_id(position));
         drop(end_wake);
         for other in &mut others {
-            let mut context = Context::from_waker(Waker::noop());
-            until(|| other.as_mut().poll(&mut context).is_ready());
+            until(|| poll_once(other.as_mut()).is_ready());
         }
     });
     end(core);

@@ -71,9 +71,7 @@ impl Core {
                 // The thread that takes such entries out would miss one that joins after that.
                 let is_over = || self.may_not_submit(members.as_deref()).is_some();
                 match self.host.line.move_on(&self.gate, passed, is_over) {
-                    Ok(Some((passed, permit))) => {
-                        self.place_passed(passed, permit, self.gate.flags(), owed);
-                    }
+                    Ok(Some(turn)) => self.has_turn(POOL, turn, owed),
                     Ok(None) => {}
                     Err(passed) => self.refuse_passed(passed, owed),
                 }

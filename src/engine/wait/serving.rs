@@ -145,7 +145,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Drop for Serving<F, R
             Ok(Ok(location)) => return drop(Ticket::new(side, &self.core, location)),
             Ok(Err((task, _))) => (task, true),
             Err(left) => {
-                owed.calls().drop_captured(Box::new(left.wake_up));
+                owed.drop_wake_up(left.wake_up);
                 (left.task, false)
             }
         };
