@@ -226,3 +226,30 @@ fn law04_a_worker_in_its_start_hook_ends_before_an_idle_one() {
         at_rest(&pool);
     });
 }
+
+/// Law 4: a surplus worker takes no task that came after the limit was lowered. It was in a waker then.
+#[test]
+fn law04_a_surplus_worker_takes_no_task_that_came_during_a_waker() {
+    timed(|| {
+        let (waker, first, long) = (Gate::new(), Gate::new(), Gate::new());
+        let pool = pool(2, 8);
+        let _openers = (waker.opener(), first.opener(), long.opener());
+        let key = waker.key();
+        let handle = must_await(pool.awaitable(), first.task());
+        let handle = pending(handle, &calling(move || key.pass()));
+        first.wait_entered(1);
+        occupy(&pool, &long, 1);
+        let queued = must_await(pool.awaitable(), || ());
+        first.open();
+        waker.wait_entered(1);
+        pool.set_limit(1).expect("limit");
+        queued.cancel();
+        must_serve(&pool, || ());
+        waker.open();
+        await_workers(&pool, 1);
+        assert_stats!(pool.stats(), completed: 1, queued: 1, running: 1);
+        drop(handle);
+        long.open();
+        assert_stats!(settle(&pool), completed: 3, discarded: 1);
+    });
+}

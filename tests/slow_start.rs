@@ -247,3 +247,43 @@ fn law04_no_idle_worker_ends_for_one_in_its_start_hook() {
         assert_eq!(settle(&pool).workers, 1);
     });
 }
+
+/// Law 4: a surplus worker takes no task that came after the limit was lowered. Between two tasks it was starting a
+/// thread for a task that waited in the line of its group.
+#[test]
+fn law04_a_surplus_worker_takes_no_task_that_came_during_a_start() {
+    timed(|| {
+        let (first, long, system) = (Gate::new(), Gate::new(), Gate::new());
+        let pool = Arc::new(pool(3, 8));
+        let group = pool.limited_group(1);
+        let _openers = (first.opener(), long.opener(), system.opener());
+        let (its, in_start) = (first.key(), system.key());
+        must_serve_in(&group, move || {
+            // The next start of a thread by this worker takes long, and is refused.
+            std::mem::forget(Shortage::when(move || {
+                in_start.pass();
+                true
+            }));
+            its.pass();
+        });
+        first.wait_entered(1);
+        occupy(&pool, &long, 1);
+        let shortage = Shortage::total();
+        let queued = must_await(pool.awaitable(), || ());
+        drop(shortage);
+        // A thread, so that no waker is owed.
+        let in_line = thread::spawn(move || group.when_full(WhenFull::Block).serve(|| ()).is_ok());
+        wait_in_line(&pool, 1);
+        first.open();
+        system.wait_entered(1);
+        pool.set_limit(1).unwrap();
+        queued.cancel();
+        must_serve(&pool, || ());
+        system.open();
+        await_workers(&pool, 1);
+        assert_stats!(pool.stats(), completed: 1, running: 1);
+        long.open();
+        assert!(in_line.join().unwrap());
+        assert_stats!(settle(&pool), completed: 4, discarded: 1);
+    });
+}

@@ -129,7 +129,7 @@ impl<H: Host> Worker<'_, H> {
     }
 
     /// Pays what the worker, which is `Busy` and is about to pop its next task, owes to other threads. If user code is to
-    /// be called, the worker becomes `Paying`.
+    /// be called, or workers may have to end, the worker becomes `Paying`.
     #[cold]
     fn pay_busy(&self) -> State {
         if self.ctx.has_debts() {
@@ -139,7 +139,8 @@ impl<H: Host> Worker<'_, H> {
             self.it.record.while_paying(kinds, pay);
             self.ctx.owe_again(owed);
         }
-        match self.ctx.owes() {
+        // Workers may have to end since the task's end: what was owed may have taken long.
+        match self.ctx.owes() || self.core.env.may_have_to_end() {
             false => State::Busy,
             true => {
                 self.leave_busy(State::Paying);

@@ -269,8 +269,7 @@ impl<H: Host> Worker<'_, H> {
         let mut task = None;
         let mut backoff = Backoff::default();
         loop {
-            let may_have_to_end = self.core.env.may_have_to_end();
-            if may_have_to_end || self.ctx.owes() {
+            if self.core.env.may_have_to_end() || self.ctx.owes() {
                 // What is owed may take long, and the host may wait for its lock. So no thread may rely on this worker.
                 if self.it.record.awake.is_counted() {
                     // SAFETY: this thread is the slot's worker, `Searching`.
@@ -278,10 +277,13 @@ impl<H: Host> Worker<'_, H> {
                     self.stop_watching();
                 }
                 self.ctx.pay();
-            }
-            let has_to_end = || H::has_to_end(self);
-            if may_have_to_end && self.it.record.while_paying(Kinds::END, has_to_end) {
-                return Next::Retire;
+                // Read after that, too: a worker that has to end takes no task which came as it paid (law 4).
+                let has_to_end = || H::has_to_end(self);
+                if self.core.env.may_have_to_end()
+                    && self.it.record.while_paying(Kinds::END, has_to_end)
+                {
+                    return Next::Retire;
+                }
             }
             if !self.it.record.awake.is_counted() {
                 self.start_watching();
