@@ -351,10 +351,10 @@ fn cancel_against_note() {
         let members = Members::new();
         let canceller = beside(&members, |members| {
             members.cancel();
-            members.take_queued().len()
+            members.take_queued(0).len()
         });
         members.note(8, 0);
-        let mine = members.is_cancelled().then(|| members.take_queued().len());
+        let mine = members.is_cancelled().then(|| members.take_queued(0).len());
         assert_eq!(canceller.join().unwrap() + mine.unwrap_or(0), 1);
     });
 }

@@ -139,7 +139,7 @@ impl Core {
         for slot in self.used_slots() {
             slot.record.abandon_group(members);
         }
-        self.discard_members(members.take_queued(), &mut owed);
+        self.discard_members(members.take_queued(self.queue.load_head()), &mut owed);
         self.pay(&mut owed);
     }
 

@@ -71,7 +71,7 @@ forward! { Members:
     is_waited_for() -> bool;
     cancel();
     is_cancelled() -> bool;
-    take_queued() -> Vec<u64>;
+    take_queued(head: u64) -> Vec<u64>;
 }
 
 impl Member {

@@ -31,6 +31,7 @@
 use crate::parts::backoff::{BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::{Flags, Gate, Permit};
+use crate::parts::positions::Positions;
 use crate::sync::{
     self, fork, lock, lock_by, Arc, AtomicBool, AtomicU64, Condvar, Mutex, Ordering, Patience,
     PlainU64,
@@ -77,9 +78,8 @@ pub(crate) struct Members {
     zeros: CachePadded<AtomicU64>,
     rare: Mutex<Rare>,
     all_ended: Condvar,
-    /// The queue positions of tasks of the group. Submissions add them. When the list is full,
-    /// positions whose tasks have been popped are removed. A cancel takes the whole list.
-    queued: CachePadded<Mutex<Vec<u64>>>,
+    /// The queue positions of tasks of the group. Submissions add them, and a cancel takes them.
+    queued: CachePadded<Mutex<Positions>>,
 }
 
 /// The counts that the threads that end tasks write: workers, and threads that discard or refuse
@@ -160,7 +160,7 @@ impl Owner {
             zeros: CachePadded::default(),
             rare: Mutex::default(),
             all_ended: Condvar::new(),
-            queued: CachePadded::new(Mutex::new(Vec::with_capacity(queued))),
+            queued: CachePadded::new(Mutex::new(Positions::with_room(queued))),
         }))
     }
 
@@ -191,7 +191,7 @@ impl Drop for Owner {
         if self.is_any_inside() && self.generation == fork::generation() {
             let mut rare = lock(&self.rare);
             // If a task is inside now, the last one leaves under this lock, so not yet.
-            if self.watch() {
+            if self.watch(&mut rare) {
                 rare.kept = Some(Arc::clone(&self.0));
             }
         }
@@ -406,8 +406,8 @@ impl Members {
     }
 
     /// Begins to watch the group. Returns `false` if nothing is inside. The flag stays set even
-    /// then. The caller holds the lock.
-    fn watch(&self) -> bool {
+    /// then.
+    fn watch(&self, _: &mut Rare) -> bool {
         // ORDERING: J1: a task that leaves later sees the flag.
         self.counts.left.fetch_or(WATCHED, Ordering::SeqCst);
         self.is_any_inside()
@@ -425,9 +425,9 @@ impl Members {
         if !self.is_any_inside() {
             return true;
         }
-        let rare = lock(&self.rare);
+        let mut rare = lock(&self.rare);
         let before = self.zeros();
-        if !self.watch() {
+        if !self.watch(&mut rare) {
             return true;
         }
         drop(rare);
@@ -464,24 +464,16 @@ impl Members {
     }
 
     /// Notes the position at which a task was queued, for [`take_queued`](Self::take_queued).
-    /// `passed` returns the queue's `head`: the tasks at all positions before it are gone.
+    /// `head` returns that of the queue: the tasks at all positions before it are gone.
     #[inline]
-    pub(crate) fn note(&self, position: u64, passed: impl FnOnce() -> u64) {
-        let mut queued = lock(&self.queued);
-        if queued.len() == queued.capacity() {
-            // Positions may have wrapped, so the sign of the wrapping difference compares them.
-            let passed = passed();
-            queued.retain(|position| position.wrapping_sub(passed) as i64 >= 0);
-            // A quarter of the list is free after this, so that the scan above stays rare.
-            let more = queued.capacity() / 4;
-            queued.reserve(more.max(2));
-        }
-        queued.push(position);
+    pub(crate) fn note(&self, position: u64, head: impl FnOnce() -> u64) {
+        lock(&self.queued).add(position, head);
     }
 
-    /// Takes the positions noted so far. Some of these tasks may have been popped since.
-    pub(crate) fn take_queued(&self) -> Vec<u64> {
-        std::mem::take(&mut *lock(&self.queued))
+    /// Takes the positions noted so far, from the queue's `head` on. Some of these tasks may have been
+    /// popped since.
+    pub(crate) fn take_queued(&self, head: u64) -> Vec<u64> {
+        lock(&self.queued).take_from(head)
     }
 }
 

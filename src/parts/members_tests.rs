@@ -143,44 +143,6 @@ fn a_group_is_freed_whether_its_owner_or_its_task_goes_last() {
     }
 }
 
-#[test]
-fn positions_are_noted_until_they_are_popped() {
-    let members = Owner::new(None, 0);
-    // Begin close to the wrap.
-    let first = u64::MAX - 20;
-    let at = |n: u64| first.wrapping_add(8 * n);
-    for n in 0..1000 {
-        // All but the last three have been popped.
-        members.note(at(n), || at(n.saturating_sub(2)));
-    }
-    let queued = members.take_queued();
-    assert!(queued.len() < 100, "{} are kept", queued.len());
-    assert!(queued.ends_with(&[at(997), at(998), at(999)]));
-    assert!(members.take_queued().is_empty());
-}
-
-/// Law 12: while workers are between two tasks, some more tasks may be queued than the queue's capacity
-/// says. Their positions must fit in a list that holds a full queue.
-#[test]
-fn a_list_with_a_quarter_free_does_not_grow() {
-    for (room, queued) in [(8, 6), (128, 96)] {
-        let members = Owner::new(None, room);
-        for n in 0..100 * room as u64 {
-            members.note(n, || n.saturating_sub(queued));
-        }
-        assert_eq!(members.take_queued().capacity(), room);
-    }
-}
-
-#[test]
-fn positions_that_are_queued_are_all_kept() {
-    let members = Owner::new(None, 0);
-    for n in 0..1000 {
-        members.note(n, || 0);
-    }
-    assert_eq!(members.take_queued(), (0..1000).collect::<Vec<_>>());
-}
-
 /// Law 19: a child that `fork` has made waits for no lock of a group: a thread that does not exist there may
 /// hold it. To this group the process looks like such a child.
 #[test]
@@ -189,7 +151,7 @@ fn a_child_waits_for_no_lock() {
     let own = Arc::get_mut(&mut members.0).expect("no other reference");
     own.generation = own.generation.wrapping_add(1);
     let task = members.enter();
-    assert!(members.watch());
+    assert!(members.watch(&mut lock(&members.rare)));
     let stopped = members.hold();
     let (tell, told) = mpsc::channel();
     let child = thread::spawn(move || {

@@ -14,6 +14,7 @@ pub(crate) mod gate;
 pub(crate) mod in_flight;
 pub(crate) mod line;
 pub(crate) mod members;
+mod positions;
 pub(crate) mod queue;
 pub(crate) mod ring;
 pub(crate) mod slot;
