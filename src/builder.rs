@@ -334,7 +334,8 @@ impl Builder {
     /// call of the start hook is followed by one call of this hook, on the same thread.
     ///
     /// The worker has left its slot before the hook. Another worker may have the slot by then, so more
-    /// than `max_workers` threads may exist while stop hooks run. The hook delays no submission. A
+    /// than `max_workers` threads may exist while stop hooks run, and what an application keeps for the slot may be
+    /// that worker's. The hook delays no submission. A
     /// shutdown waits for the hook until its timeout.
     /// [`Builder`](Builder#hooks) says what a hook may do.
     #[doc(alias = "exit_handler")]

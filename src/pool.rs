@@ -48,8 +48,8 @@ use std::time::Duration;
 /// run later, or are lost if the process exits before that.
 ///
 /// It waits for nothing after a [`shutdown`](Pool::shutdown) that reported stragglers, because that
-/// call said how long to wait; on a worker of the pool itself; and inside the drop of a value that
-/// a [discarded task](#discarded-tasks) of the pool captured.
+/// call said how long to wait; on a worker of the pool itself; and where a [`shutdown`](Pool::shutdown)
+/// returns at once.
 ///
 /// # Discarded tasks
 ///
@@ -427,7 +427,8 @@ impl Pool {
     /// strictest mode applies. Once a call has waited and reported stragglers, dropping the pool
     /// does not wait. A call in a task of the pool returns at once, with the task's worker among
     /// the stragglers. A call in a waker that the pool calls also returns at once. So does a call in
-    /// the drop of a value that a [discarded task](Pool#discarded-tasks) captured.
+    /// the drop of a value that a [discarded task](Pool#discarded-tasks) captured, and in a subscriber of `tracing` that is told
+    /// of a refused thread.
     ///
     /// `timeout` does not limit destructors. Those of thread-local values may delay the join of a
     /// thread. Those of values that discarded tasks captured run on the calling thread.

@@ -109,9 +109,10 @@ pub fn label() -> Option<&'static str> {
 /// ```
 ///
 /// A slot has at most one worker at a time. Its number can therefore index data of a worker's own,
-/// such as a connection. A lock around each entry is never contended. Unlike a thread-local value,
-/// an entry outlives the thread: the next worker in the slot finds it, unless
-/// [`Builder::on_worker_stop`](crate::Builder::on_worker_stop) removes it.
+/// such as a connection. No two tasks use the lock around an entry at once. Unlike a thread-local value,
+/// an entry outlives the thread: the next worker in the slot finds it. A hook set by
+/// [`Builder::on_worker_stop`](crate::Builder::on_worker_stop) must not remove it: the worker has left its slot
+/// by then, so the entry may be that of the next one.
 ///
 /// ```
 /// use lazypool::{task, Pool};

@@ -3,12 +3,13 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
-use lazypool::{Pool, Shutdown};
+use lazypool::{Pool, Shutdown, WhenFull};
 
 fn is_waiting(ended: &mpsc::Receiver<()>) -> bool {
     ended.recv_timeout(ms(50)) == Err(mpsc::RecvTimeoutError::Timeout)
@@ -159,5 +160,34 @@ fn law10_a_drop_that_waits_sees_what_is_abandoned_meanwhile() {
             abandons();
         }
         arrives("the end of the drop", &ended);
+    });
+}
+
+/// Law 17: all that a snapshot of a worker says is of one task.
+#[test]
+fn law17_a_snapshot_is_of_one_task() {
+    const SHORT: Duration = Duration::from_micros(1);
+    timed(|| {
+        let pool = pool_with(1, 64, |b| b.when_full(WhenFull::Block));
+        let done = AtomicBool::new(false);
+        thread::scope(|s| {
+            s.spawn(|| {
+                let late = pool.labeled("late").run_limit(Duration::ZERO);
+                while !done.load(Ordering::Relaxed) {
+                    pool.labeled("in time").serve(|| spin(SHORT)).unwrap();
+                    late.serve(|| spin(SHORT)).unwrap();
+                }
+            });
+            let _done = on_drop(|| done.store(true, Ordering::Relaxed));
+            for _ in 0..cut(200_000) {
+                for worker in pool.workers() {
+                    assert!(worker.abandoned || worker.abandoned_for.is_none());
+                    assert!(
+                        !worker.abandoned || worker.label != Some("in time"),
+                        "{worker:?}"
+                    );
+                }
+            }
+        });
     });
 }

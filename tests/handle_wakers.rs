@@ -304,3 +304,18 @@ fn law10_handles_whose_wakers_own_one_another() {
         assert_stats!(settle(&pool), completed: 1, discarded: CHAIN as u64);
     });
 }
+
+/// Law 22: a thread that waits for a handle takes the waker of an earlier poll back. A panic of that waker's drop
+/// loses neither the handle nor the task.
+#[test]
+fn law22_a_waker_whose_drop_panics_loses_no_handle() {
+    timed(|| {
+        let (pool, gate) = held(1);
+        let bad = ManuallyDrop::new(Bad::waker(Bad::DROP));
+        let handle = pending(must_await(pool.awaitable(), || 3), &bad);
+        let handle = handle.join_timeout(ms(1)).unwrap_err();
+        gate.open();
+        assert_eq!(handle.join().unwrap(), 3);
+        assert_stats!(settle(&pool), completed: 2, discarded: 0);
+    });
+}

@@ -337,3 +337,21 @@ fn a_worker_in_its_stop_hook_has_no_task_in_a_report() {
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });
 }
+
+/// Law 5: a limit that is raised beside queued tasks starts a worker for each of them, although the start
+/// hook of the first one does not return.
+#[test]
+fn law05_a_raised_limit_starts_a_worker_for_each_queued_task() {
+    timed(|| {
+        let (pool, hook) = gated(8, 16, |b, gate| b.on_worker_start(gate.hook_of(1)));
+        pool.set_limit(1).unwrap();
+        let gate = hold(&pool, 1);
+        let _openers = (hook.opener(), gate.opener());
+        let group = pool.group();
+        (0..5).for_each(|_| must_serve_in(&group, || ()));
+        pool.set_limit(8).unwrap();
+        assert!(group.wait_timeout(Duration::from_secs(20)).is_ok());
+        hook.wait_entered(1);
+        assert_stats!(pool.stats(), completed: 5, running: 1);
+    });
+}

@@ -149,7 +149,7 @@ impl Drop for Listening {
 }
 
 /// Returns a pool of that name, once there is a subscriber.
-fn named(name: &str, max: usize, queue: usize, set: fn(Builder) -> Builder) -> Pool {
+fn named(name: &str, max: usize, queue: usize, set: impl Fn(Builder) -> Builder) -> Pool {
     keeper();
     pool_with(max, queue, |b| set(b).thread_name(name))
 }
@@ -185,6 +185,48 @@ fn a_panic_is_told() {
         assert_eq!(events.len(), 2);
         assert!(!events[1].fields.contains_key("panic.message"));
         assert!(!events[1].fields.contains_key("label"));
+    });
+}
+
+/// A worker that was reported in its task is not reported again in its stop hook.
+#[test]
+fn a_straggler_is_not_told_of_again_in_its_stop_hook() {
+    timed(|| {
+        let in_hook = Gate::new();
+        let pool = named("late-hook", 1, 0, |b| b.on_worker_stop(in_hook.hook()));
+        let gate = hold(&pool, 1);
+        assert_eq!(pool.shutdown(Shutdown::Drain, ms(1)).stragglers.len(), 1);
+        gate.open();
+        in_hook.wait_entered(1);
+        assert_eq!(pool.shutdown(Shutdown::Drain, ms(1)).stragglers.len(), 1);
+        in_hook.open();
+        assert!(pool.shutdown(Shutdown::Drain, Duration::MAX).is_clean());
+        keeper().event_of("late-hook", STRAGGLER);
+    });
+}
+
+/// A worker is reported although a thread that had its slot before was, in its stop hook.
+#[test]
+fn a_straggler_is_told_of_whoever_had_its_slot() {
+    timed(|| {
+        let in_hook = Gate::new();
+        let pool = named("same-slot", 2, 1, |b| {
+            b.idle_timeout(ms(5)).on_worker_stop(in_hook.hook())
+        });
+        must_serve(&pool, || ());
+        in_hook.wait_entered(1);
+        let gate = hold(&pool, 1);
+        let _openers = (in_hook.opener(), gate.opener());
+        pool.set_limit(1).unwrap();
+        must_serve_in(&pool.labeled("second").group(), gate.task());
+        assert_eq!(pool.shutdown(Shutdown::Drain, ms(1)).stragglers.len(), 2);
+        pool.set_limit(2).unwrap();
+        gate.wait_entered(2);
+        assert_eq!(pool.shutdown(Shutdown::Drain, ms(1)).stragglers.len(), 3);
+        let of_second = |event: &Said| event.fields.get("label").is_some_and(|l| l == "second");
+        let events = keeper().events_of("same-slot");
+        assert_eq!(events.iter().filter(|event| of_second(event)).count(), 1);
+        assert_eq!(events.len(), 3);
     });
 }
 

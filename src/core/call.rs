@@ -12,6 +12,7 @@ use crate::parts::backoff::{Backoff, Step};
 use crate::parts::completion::{is_queued, Shared, WaitNode};
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::Freed;
+use crate::sync::panics::Payload;
 use crate::sync::{abort_on_unwind, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
@@ -19,7 +20,6 @@ use crate::work::job::{End, Job, NeverRan, Release, Task, TaskEnd};
 use crate::work::observe::Moment;
 use crate::work::options::{Options, StoredOptions};
 use crate::work::owed::{Debts, Owed};
-use crate::work::panics::Payload;
 use crossbeam_utils::CachePadded;
 
 /// The host's side of a call: it submits the task, and notes what becomes of it.

@@ -4,6 +4,7 @@ use crate::core;
 use crate::engine::figures::ages::Ages;
 use crate::engine::figures::counts::RareCounts;
 use crate::engine::submit::request::{Answer, WaitingTask};
+use crate::parts::gate::WorkersKey;
 use crate::parts::line::Lines;
 use crate::parts::slot::Slot;
 use crate::stats::WhenFull;
@@ -14,7 +15,7 @@ use crate::work::job::Task;
 use crate::work::record::Record;
 use crate::work::thread::{EndedThreads, Thread};
 use crossbeam_utils::CachePadded;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// A pool: the core, and the state around it.
@@ -35,6 +36,7 @@ pub(crate) struct Settings {
 /// The state that the registry's lock guards.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
+    pub(crate) key: WorkersKey,
     /// The number of workers that have been registered and have not left their slot yet.
     pub(crate) live: usize,
     /// The number of threads that the OS has been asked for, and that have neither been registered
@@ -42,8 +44,8 @@ pub(crate) struct Registry {
     pub(crate) starting: usize,
     /// The number of `live` workers that have been told to end or have found that they must.
     pub(crate) retiring: usize,
-    /// The slots that threads have left which still run their stop hook.
-    pub(crate) stopping: Vec<usize>,
+    /// The slots that threads have left which still run their stop hook, with the numbers of the threads' starts.
+    pub(crate) stopping: Vec<(usize, u64)>,
     /// The limit: how many workers there may be, from 1 to `max_workers`.
     pub(crate) limit: usize,
     /// Slots that are kept out of the free ring because of the limit. There are `max_workers -
@@ -53,8 +55,11 @@ pub(crate) struct Registry {
     /// The threads of the workers that exist, indexed by slot. The vector ends at the highest slot
     /// ever used.
     pub(crate) workers: Vec<Option<Thread>>,
-    /// The slots whose workers have been reported as stragglers. Each worker is reported once.
-    pub(crate) reported: Vec<usize>,
+    /// The number of the last start on each slot. Starts are numbered from 1.
+    pub(crate) starts: Vec<u64>,
+    pub(crate) last_start: u64,
+    /// The starts of the workers that have been reported as stragglers. Each worker is reported once.
+    pub(crate) reported: BTreeSet<u64>,
     /// Slots of idle workers that a sweep took from the ready ring, each with the time of that
     /// sweep. The slot added last is at the back. An entry may be stale, because a worker leaves
     /// its entry here if it claims itself or is told to end.
@@ -161,6 +166,7 @@ impl Settings {
             headcount: CachePadded::default(),
             registry: Mutex::new(Registry {
                 limit: max_workers,
+                starts: vec![0; max_workers],
                 ..Registry::default()
             }),
             registry_locker: LastLocker::default(),

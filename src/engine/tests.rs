@@ -2,14 +2,16 @@
 
 use crate::builder::Builder;
 use crate::core::host::NotStarted;
+use crate::core::place::Accepted;
 use crate::core::submission::{Location, Submission};
 use crate::core::Claim;
+use crate::engine::group::submit_member;
 use crate::engine::lifecycle::shutdown::{shutdown, WaitsFor};
 use crate::engine::shared::Core;
 use crate::engine::submit::call::do_with;
 use crate::engine::submit::erase::submit;
 use crate::engine::submit::request::{SubmitOptions, SubmitterOptions};
-use crate::error::{DeadlineError, Refusal};
+use crate::error::{DeadlineError, Refusal, TaskError};
 use crate::group::Group;
 use crate::parts::cut::cut;
 use crate::parts::gate::{Freed, Permit};
@@ -85,14 +87,18 @@ fn push_many(core: &Core, tasks: usize) -> Vec<u64> {
 }
 
 /// Takes the tasks at these positions out, the last first: so many that dead cells are left to be passed.
-fn take_out_many(core: &Core, positions: Vec<u64>) {
+fn take_out_many(core: &Arc<Core>, positions: Vec<u64>) {
+    let mut owed = Owed::default();
     let mut freed = Freed::default();
     for position in positions.into_iter().rev() {
-        assert!(core.queue.take_if(position, &mut freed, |_| true).is_some());
+        let task = core.queue.take_if(position, &mut freed, |_| true);
+        let release = task.expect("nobody looks").discard(|| TaskError::Cancelled);
+        release.settle(&mut owed);
     }
     assert!(freed.more, "more than one step passes");
     let _ = core.gate.give_all(&mut freed);
     freed.more = false;
+    core.pay(&mut owed);
 }
 
 /// Returns a start hook that waits on this slot until the other value is dropped.
@@ -378,6 +384,47 @@ fn law10_a_drop_starts_a_worker_for_what_abandoned_ones_leave() {
     drop(pool);
     assert_eq!(told.try_recv(), Ok(()), "it has run");
     drop(open);
+}
+
+/// Law 10: the only worker's task is abandoned, and another thread is about to place a task that has a permit. A drop of
+/// the pool waits for that task, which a free slot can run.
+#[test]
+fn law10_a_drop_beside_an_abandoned_task_waits_for_one_that_is_being_placed() {
+    let core = pool(Builder::new().max_workers(2));
+    let late = SubmitterOptions {
+        run_limit: Duration::ZERO,
+        ..SubmitterOptions::NONE
+    };
+    let ((open, gate), (began, begins)) = (mpsc::channel::<()>(), mpsc::channel());
+    let abandoned = move || {
+        began.send(()).expect("a test");
+        gate.recv().unwrap_or_default();
+    };
+    assert!(submit_member(&core, None, abandoned, &late).is_ok());
+    begins.recv().expect("a worker");
+    let (tell, told) = mpsc::channel();
+    let (mut task, permit) = accepted(&core, move || tell.send(()).expect("a test"));
+    let its = Arc::clone(&core);
+    let drop_pool = move || shutdown(&its, Shutdown::Drain, Duration::MAX, WaitsFor::NotAbandoned);
+    let dropping = thread::spawn(drop_pool);
+    until(|| core.env.is_closed());
+    // The drop has looked by then, on most machines. If not, this finds nothing.
+    thread::sleep(Duration::from_millis(100));
+    let is_early = dropping.is_finished();
+    let mut owed = Owed::default();
+    let accepted = Accepted {
+        permit,
+        flags: core.gate.flags(),
+        nested: false,
+        stamp: 0,
+    };
+    assert!(core.place(accepted, &mut task, &mut owed).is_ok());
+    core.pay(&mut owed);
+    assert_eq!(told.recv(), Ok(()));
+    assert_eq!(dropping.join().expect("a report").stragglers.len(), 1);
+    drop(open);
+    assert!(!is_early);
+    end(&core);
 }
 
 /// In a pool that works, no finding lasts. What lasts is found.

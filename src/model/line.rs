@@ -47,11 +47,21 @@ impl Gate {
     }
 }
 
+impl Gate {
+    /// Puts the gate to sleep for its last worker. A model has no lock for that.
+    pub fn sleep(&self) -> bool {
+        self.0.sleep(&mut gate::WorkersKey::default())
+    }
+
+    /// Wakes the gate for a first worker.
+    pub fn wake(&self) {
+        self.0.wake(&mut gate::WorkersKey::default());
+    }
+}
+
 forward! { Gate:
     free() -> u64;
     close();
-    sleep() -> bool;
-    wake();
     assert_at_rest();
 }
 
@@ -195,18 +205,18 @@ impl Line {
 
     fn grant(&self, passed: line::Passed<Entry>, pool: gate::Permit) {
         let group = passed.task.of_group;
-        self.answer(passed.ticket, Some(Grant { pool, group }));
+        self.answer(passed.owner, Some(Grant { pool, group }));
     }
 
     fn refuse(&self, passed: line::Passed<Entry>) {
         if let Some(permit) = passed.task.of_group {
             self.give_to_group(permit);
         }
-        self.answer(passed.ticket, None);
+        self.answer(passed.owner, None);
     }
 
-    fn answer(&self, ticket: u64, answer: Option<Grant>) {
-        if let Some(waker) = self.lines.answer(ticket, answer) {
+    fn answer(&self, owner: line::Unanswered, answer: Option<Grant>) {
+        if let Some(waker) = self.lines.answer(owner, answer) {
             waker.wake();
         }
     }

@@ -29,9 +29,8 @@
 //! if a permit is taken. So a submission that has taken a permit and found `ASLEEP` clear may rely on
 //! a living worker for as long as it keeps the permit.
 //!
-//! The design is that of a semaphore whose release hands permits on in order, as in tokio's
-//! `batch_semaphore`. The two words are those of a ring with one counter for each side, as in
-//! `Members` and in the queue.
+//! The design is that of a semaphore whose release hands permits on in order, as in tokio's `batch_semaphore`. The
+//! two words are those of a ring with one counter for each side, as in `Members` and in the queue.
 //!
 //! | pair | one side | the other side |
 //! |---|---|---|
@@ -102,6 +101,13 @@ impl Drop for Permit {
         assert!(std::thread::panicking(), "a permit is lost");
     }
 }
+
+/// A key stands in what a lock guards, and nowhere else. So a thread that has it for itself holds the lock: that of a gate's line.
+#[derive(Debug, Default)]
+pub(crate) struct LineKey(());
+/// The same for the lock under which a pool's workers are registered.
+#[derive(Debug, Default)]
+pub(crate) struct WorkersKey(());
 
 /// The permits of queue cells that the queue's `head` has passed without a pop. [`Gate::give_all`]
 /// uses them up.
@@ -323,8 +329,8 @@ impl Gate {
         self.take_unless(CLOSED | WAITING)
     }
 
-    /// Takes a permit for the first submission in line. The caller holds the line's lock.
-    pub(crate) fn take_in_line(&self) -> Option<Permit> {
+    /// Takes a permit for the first submission in line.
+    pub(crate) fn take_in_line(&self, _: &mut LineKey) -> Option<Permit> {
         self.take_unless(CLOSED).ok().map(|(permit, _)| permit)
     }
 
@@ -391,8 +397,8 @@ impl Gate {
         self.given.fetch_or(CLOSED, Ordering::SeqCst);
     }
 
-    /// Sets or clears `WAITING`. The caller holds the line's lock.
-    pub(crate) fn set_waiting(&self, waits: bool) {
+    /// Sets or clears `WAITING`.
+    pub(crate) fn set_waiting(&self, waits: bool, _: &mut LineKey) {
         // ORDERING: S1: set before this thread reads whether a permit is free.
         let order = Ordering::SeqCst;
         for word in [&self.side.taken, &*self.given] {
@@ -405,10 +411,9 @@ impl Gate {
     }
 
     /// Sets `ASLEEP` for the last worker, which is about to leave. Returns `false`, and sets
-    /// nothing, if a permit is in use, or was meanwhile: the worker must stay, because its task may need the worker. The
-    /// caller holds the registry's lock.
+    /// nothing, if a permit is in use, or was meanwhile: the worker must stay, because its task may need the worker.
     #[must_use]
-    pub(crate) fn sleep(&self) -> bool {
+    pub(crate) fn sleep(&self, _: &mut WorkersKey) -> bool {
         // `given` is read after `taken`. If `taken` is unchanged at the step, nothing was in use then.
         let asleep = |taken| (in_use(taken, self.load_given()) == 0).then_some(taken | ASLEEP);
         // ORDERING: S3: fails if a submission has taken a permit first.
@@ -416,8 +421,8 @@ impl Gate {
         slept.is_ok()
     }
 
-    /// Clears `ASLEEP`, because a worker has been started. The caller holds the registry's lock.
-    pub(crate) fn wake(&self) {
+    /// Clears `ASLEEP`, because a worker has been started.
+    pub(crate) fn wake(&self, _: &mut WorkersKey) {
         // ORDERING: S3: cleared once the worker is registered.
         self.side.taken.fetch_and(!ASLEEP, Ordering::SeqCst);
     }
@@ -459,20 +464,21 @@ mod tests {
     #[test]
     fn a_flag_turns_submissions_away() {
         let gate = Gate::new_asleep(1);
+        let (line, workers) = (&mut LineKey(()), &mut WorkersKey(()));
         assert!(gate.flags().is_asleep());
-        let permit = gate.take_in_line().expect("free");
-        assert!(!gate.sleep(), "a permit is taken");
-        gate.wake();
-        gate.set_waiting(true);
+        let permit = gate.take_in_line(line).expect("free");
+        assert!(!gate.sleep(workers), "a permit is taken");
+        gate.wake(workers);
+        gate.set_waiting(true, line);
         assert!(gate.give(permit).needs_care());
         assert!(gate.take().is_err(), "the first in line comes first");
-        let _ = gate.give(gate.take_in_line().expect("free"));
-        gate.set_waiting(false);
+        let _ = gate.give(gate.take_in_line(line).expect("free"));
+        gate.set_waiting(false, line);
         let _ = gate.give(gate.take().expect("free").0);
         let last = gate.take().expect("free").0;
         gate.close();
-        assert!(gate.take().is_err_and(Flags::is_closed) && gate.take_in_line().is_none());
-        assert!(gate.give(last).is_over() && gate.sleep());
+        assert!(gate.take().is_err_and(Flags::is_closed) && gate.take_in_line(line).is_none());
+        assert!(gate.give(last).is_over() && gate.sleep(workers));
     }
 
     #[test]

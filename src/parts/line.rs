@@ -20,7 +20,7 @@
 //! of it after every 64 entries), for no user code, no wake-up and no start of a thread. An entry leaves in logarithmic time, wherever it stands.
 
 use super::backoff::IN_MODELS;
-use super::gate::{Gate, Permit};
+use super::gate::{Gate, LineKey, Permit};
 use crate::parts::completion::WakeUp;
 use crate::sync::{
     lock, lock_by, try_lock, AtomicU64, Guard, IsHeld, LastLocker, Mutex, Ordering, Patience,
@@ -60,6 +60,7 @@ pub(crate) struct Lines<T, A> {
 
 #[derive(Debug)]
 struct Lists<T, A> {
+    key: LineKey,
     next: u64,
     /// The tickets of the entries, by line and turn. Turns grow with each entry that joins.
     entries: BTreeMap<(u64, u64), u64>,
@@ -92,12 +93,32 @@ enum Place<T, A> {
 /// How many entries are taken out under one hold of the lock.
 const SOME: usize = if IN_MODELS { 1 } else { 64 };
 
-/// An entry that has been taken out of its line. The holder of this value must answer it.
+/// An entry that has been taken out of its line.
 #[derive(Debug)]
-#[must_use = "the owner of a passed entry waits for its answer"]
 pub(crate) struct Passed<T> {
-    pub(crate) ticket: u64,
+    pub(crate) owner: Unanswered,
     pub(crate) task: T,
+}
+
+/// The ticket of an owner whose entry has been taken out. [`Lines::answer`] uses it up, or
+/// [`Lines::move_on`].
+#[derive(Debug)]
+#[must_use = "the owner waits for its answer"]
+pub(crate) struct Unanswered(u64);
+
+impl Unanswered {
+    fn into_ticket(self) -> u64 {
+        let ticket = self.0;
+        std::mem::forget(self);
+        ticket
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "an owner waits for ever");
+    }
 }
 
 /// An entry that has a permit of the gate in whose line it stood, and has left that line.
@@ -142,7 +163,7 @@ impl<T: Waits, A> Lists<T, A> {
             self.of_groups.insert((task.group(), ticket));
         }
         if is_first {
-            gate_of(line, &task, pool).set_waiting(true);
+            gate_of(line, &task, pool).set_waiting(true, &mut self.key);
         }
         self.entries.insert((line, turn), ticket);
         self.owner(ticket).place = Place::InLine { line, turn, task };
@@ -176,7 +197,7 @@ impl<T: Waits, A> Lists<T, A> {
             self.of_groups.remove(&(task.group(), ticket));
         }
         if self.first(line).is_none() {
-            gate_of(line, &task, pool).set_waiting(false);
+            gate_of(line, &task, pool).set_waiting(false, &mut self.key);
         }
         Some((line, task))
     }
@@ -185,11 +206,12 @@ impl<T: Waits, A> Lists<T, A> {
     fn pass(&mut self, line: u64, pool: &Gate) -> Option<Turn<T>> {
         let ticket = self.first(line)?;
         let permit = match &self.owners[&ticket].place {
-            Place::InLine { task, .. } => gate_of(line, task, pool).take_in_line()?,
+            Place::InLine { task, .. } => gate_of(line, task, pool).take_in_line(&mut self.key)?,
             _ => unreachable!("its entry is in line"),
         };
         let (_, task) = self.take_out(ticket, pool).expect("it is in line");
-        Some((Passed { ticket, task }, permit))
+        let owner = Unanswered(ticket);
+        Some((Passed { owner, task }, permit))
     }
 
     /// Takes an owner's answer, if there is one. The owner has left then.
@@ -223,6 +245,7 @@ impl<T: Waits, A> Lists<T, A> {
 impl<T: Waits, A> Lines<T, A> {
     pub(crate) fn new() -> Self {
         let lists = Lists {
+            key: LineKey::default(),
             next: 1,
             entries: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -314,8 +337,8 @@ impl<T: Waits, A> Lines<T, A> {
             drop(lists);
             return Err(passed);
         }
-        let Passed { ticket, task } = passed;
-        let has_turn = lists.push(POOL, pool, ticket, task);
+        let Passed { owner, task } = passed;
+        let has_turn = lists.push(POOL, pool, owner.into_ticket(), task);
         self.count(i64::from(has_turn.is_none()));
         Ok(has_turn)
     }
@@ -349,7 +372,8 @@ impl<T: Waits, A> Lines<T, A> {
         self.count(-(tickets.len() as i64));
         let take = |ticket| {
             let (_, task) = lists.take_out(ticket, pool).expect("it is in line");
-            Passed { ticket, task }
+            let owner = Unanswered(ticket);
+            Passed { owner, task }
         };
         tickets.into_iter().map(take).collect()
     }
@@ -357,9 +381,9 @@ impl<T: Waits, A> Lines<T, A> {
     /// Leaves the answer for an entry's owner. Unparks the owner if it is a thread. If it is a future,
     /// returns its waker, which the caller must wake.
     #[must_use]
-    pub(crate) fn answer(&self, ticket: u64, answer: A) -> Option<Waker> {
+    pub(crate) fn answer(&self, owner: Unanswered, answer: A) -> Option<Waker> {
         let mut lists = self.lock();
-        let owner = lists.owner(ticket);
+        let owner = lists.owner(owner.into_ticket());
         owner.place = Place::Answered(answer);
         let wake_up = owner.wake_up.take();
         drop(lists);

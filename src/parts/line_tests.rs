@@ -47,7 +47,7 @@ fn first_of<'a>(line: &Line<'a>, of: u64, pool: &Gate) -> Option<(Passed<Numbere
 /// Passes a permit, and answers the entry with its number. Returns the permit.
 fn pass(line: &Line<'_>, of: u64, pool: &Gate) -> Option<Permit> {
     let (passed, permit) = first_of(line, of, pool)?;
-    assert!(line.answer(passed.ticket, passed.task.0).is_none());
+    assert!(line.answer(passed.owner, passed.task.0).is_none());
     Some(permit)
 }
 
@@ -84,9 +84,9 @@ fn an_entry_that_leaves_is_passed_over() {
     }
     let _ = gate.give(taken.pop().expect("one is taken"));
     let (passed, permit) = first_of(&line, POOL, &gate).expect("a permit");
-    assert_eq!(passed.ticket, tickets[1]);
+    assert_eq!(passed.owner.0, tickets[1]);
     assert!(matches!(line.remove(tickets[1], &gate), Left::Taken));
-    assert!(line.answer(passed.ticket, 20).is_none());
+    assert!(line.answer(passed.owner, 20).is_none());
     assert!(matches!(line.remove(tickets[1], &gate), Left::Answered(20)));
     assert!(matches!(
         line.remove(tickets[2], &gate),
@@ -105,7 +105,7 @@ fn a_future_gets_its_answer_and_its_waker_comes_back() {
     assert!(line.fetch(ticket, &mut waker).is_none() && waker.is_none());
     let _ = gate.give(taken.pop().expect("one is taken"));
     let (passed, permit) = first_of(&line, POOL, &gate).expect("a permit");
-    assert!(line.answer(passed.ticket, passed.task.0).is_some());
+    assert!(line.answer(passed.owner, passed.task.0).is_some());
     assert_eq!(fetch(&line, ticket), Some(7));
     let _ = gate.give(permit);
     let over = line.join(POOL, &gate, Numbered(8, None), None, || true);
@@ -129,7 +129,7 @@ fn a_crowd_is_turned_away_in_parts() {
             break;
         }
         for passed in some {
-            assert!(line.answer(passed.ticket, 0).is_none());
+            assert!(line.answer(passed.owner, 0).is_none());
         }
     }
     assert_eq!(sizes, [64, 36, 0]);
@@ -149,21 +149,22 @@ fn a_groups_line_is_its_own() {
     assert!(!pool.flags().is_waited_for() && group.flags().is_waited_for());
     let _ = group.give(of_group.pop().expect("one is taken"));
     let (passed, permit) = first_of(&line, 5, &pool).expect("a permit of the group");
-    assert_eq!(passed.ticket, first);
+    assert_eq!(passed.owner.0, first);
     of_group.push(permit);
     let moved = line.move_on(&pool, passed, || false);
     assert!(moved.is_ok_and(|turn| turn.is_none()));
     assert!(pool.flags().is_waited_for());
     let other = join(&line, POOL, &pool, Numbered(3, None));
     let all = line.take_some(Some(5), &pool);
-    let tickets: Vec<_> = all.iter().map(|passed| passed.ticket).collect();
+    let tickets: Vec<_> = all.iter().map(|passed| passed.owner.0).collect();
     assert_eq!(tickets, [first, second]);
     for passed in all {
-        assert!(line.answer(passed.ticket, 0).is_none());
+        assert!(line.answer(passed.owner, 0).is_none());
     }
     assert!(!group.flags().is_waited_for() && line.waiting() == 1);
-    assert_eq!(line.take_some(None, &pool).len(), 1);
-    assert!(line.answer(other, 0).is_none() && !pool.flags().is_waited_for());
+    let last = line.take_some(None, &pool).pop().expect("one more");
+    assert_eq!(last.owner.0, other);
+    assert!(line.answer(last.owner, 0).is_none() && !pool.flags().is_waited_for());
     taken.append(&mut of_group);
     taken.into_iter().for_each(Permit::leave_with_task);
 }

@@ -331,7 +331,7 @@ impl ShutdownReport {
     /// Returns `true` if every worker has ended, so that there are no stragglers.
     ///
     /// After a clean report no thread of the pool exists. (But for a call that must not wait, because it was made in a waker that the
-    /// pool calls, or as the pool drops a value: threads may be about to end then.) Tasks may have been discarded all the
+    /// pool calls, in a subscriber that is told of a refused thread, or as the pool drops a value: threads may be about to end then.) Tasks may have been discarded all the
     /// same; [`discarded`](Self::discarded) counts them.
     ///
     /// # Examples

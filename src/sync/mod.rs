@@ -5,6 +5,7 @@
 mod clock;
 pub(crate) mod fork;
 mod lock;
+pub(crate) mod panics;
 
 #[cfg(not(any(lazypool_loom, lazypool_shuttle)))]
 #[path = "std.rs"]

@@ -6,6 +6,7 @@
 use crate::error::TaskPanic;
 use crate::parts::completion::{WaitNode, NO_TASK};
 use crate::parts::yield_timer::YieldTimer;
+use crate::sync::panics::{drop_contained, has_panicked, Payload};
 use crate::sync::{
     abort_on_unwind, assert_not_relied_on, catch_unwind, fork, now, thread, thread_local, Instant,
     Ordering,
@@ -15,7 +16,6 @@ use crate::work::job::{Captured, TaskEnd};
 use crate::work::observe::{self, Moment};
 use crate::work::options::Options;
 use crate::work::owed::{Kinds, Owed};
-use crate::work::panics::{drop_contained, has_panicked, Payload};
 use crate::work::record::Record;
 use std::cell::{Cell, RefCell};
 use std::panic::AssertUnwindSafe;

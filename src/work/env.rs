@@ -2,9 +2,10 @@
 
 use crate::error::TaskPanic;
 use crate::parts::deadline::Deadline;
+use crate::parts::gate::WorkersKey;
 use crate::stats::Shutdown;
+use crate::sync::panics::contain;
 use crate::sync::{fork, now, thread_local, AtomicU64, Instant, Ordering, PlainU64};
-use crate::work::panics::contain;
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::time::Duration;
@@ -105,8 +106,8 @@ impl Env {
         self.phase() & CLOSED != 0
     }
 
-    /// Sets or clears [`SURPLUS`]. The caller holds the registry's lock.
-    pub(crate) fn set_surplus(&self, is_there: bool) {
+    /// Sets or clears [`SURPLUS`].
+    pub(crate) fn set_surplus(&self, is_there: bool, _: &mut WorkersKey) {
         self.set(SURPLUS, is_there);
     }
 

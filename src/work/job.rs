@@ -9,12 +9,12 @@ use crate::error::TaskError;
 use crate::parts::completion::{Answered, WaitNode};
 use crate::parts::gate::Permit;
 use crate::parts::members::{Ended, Gone, Leaving, Pending};
+use crate::sync::panics::has_panicked;
 use crate::work::context::Ctx;
 use crate::work::env::Env;
 use crate::work::observe::Moment;
 use crate::work::options::{Options, StoredOptions, TaskTimes};
 use crate::work::owed::Owed;
-use crate::work::panics::has_panicked;
 use std::any::Any;
 use std::marker::PhantomData;
 use std::mem::{align_of, size_of, MaybeUninit};
@@ -353,8 +353,8 @@ pub(crate) struct Table {
     discard: unsafe fn(&mut Bytes, NeverRan) -> Release,
 }
 
-/// A job with its type erased. `run_in`, `discard` and `into_parts` consume it. If a task were
-/// dropped instead, its job would leak.
+/// A job with its type erased. `run_in`, `discard` and `into_parts` use it up.
+#[must_use = "the job would leak, and whoever waits for the task would wait for ever"]
 pub(crate) struct Task {
     pub(crate) table: &'static Table,
     bytes: Bytes,
@@ -389,8 +389,9 @@ impl Task {
     #[inline]
     pub(crate) unsafe fn into_parts<S: StoredOptions, J: Job>(self) -> (S, J) {
         // SAFETY: by this function's contract, the task was made from these types. Its bytes are
-        // not used again, because a task has no `Drop`.
+        // not used again, because the task is forgotten.
         let contents = unsafe { Contents::<S, J>::take(&self.bytes) };
+        std::mem::forget(self);
         (contents.stored, contents.job)
     }
 
@@ -425,15 +426,24 @@ impl Task {
             // SAFETY: the task is consumed once. No other code has access to the place until it is
             // empty, and `Job::run` never unwinds.
             unsafe { (task.table.run)(&mut task.bytes, ctx, end) };
-            *place = None;
+            std::mem::forget(place.take());
         }
     }
 
     /// Takes the task apart without running it.
     pub(crate) fn discard(mut self, why: NeverRan) -> Release {
-        // SAFETY: this call takes the task by value, and a task has no `Drop`, so the job is
-        // consumed once.
-        unsafe { (self.table.discard)(&mut self.bytes, why) }
+        // SAFETY: this call takes the task by value and forgets it, so the job is consumed once.
+        let release = unsafe { (self.table.discard)(&mut self.bytes, why) };
+        std::mem::forget(self);
+        release
+    }
+}
+
+// In a release build, a task has no `Drop`, so that a place for one costs nothing.
+#[cfg(debug_assertions)]
+impl Drop for Task {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a task is lost");
     }
 }
 
@@ -455,7 +465,8 @@ unsafe impl<F: FnOnce() + Send + 'static> Job for F {
 }
 
 #[cfg(all(not(any(lazypool_loom, lazypool_shuttle)), target_pointer_width = "64"))]
-const _: () = assert!(size_of::<Task>() == 56 && !std::mem::needs_drop::<Task>());
+const _: () =
+    assert!(size_of::<Task>() == 56 && std::mem::needs_drop::<Task>() == cfg!(debug_assertions));
 
 #[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
 #[path = "job_tests.rs"]

@@ -8,7 +8,6 @@ pub(crate) mod job;
 pub(crate) mod observe;
 pub(crate) mod options;
 pub(crate) mod owed;
-pub(crate) mod panics;
 pub(crate) mod record;
 #[cfg(feature = "metrics")]
 pub(crate) mod series;

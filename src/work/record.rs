@@ -214,12 +214,13 @@ impl Record {
         self.due.load(Ordering::Relaxed)
     }
 
-    /// If the running task is abandoned because of a deadline, returns the time from that deadline
-    /// to `now`. Returns `None` if the task is not abandoned, or is abandoned for another reason.
-    pub(crate) fn abandoned_for(&self, now: u64) -> Option<Duration> {
+    /// Returns whether the running task is abandoned. If a deadline is the reason, also returns the time from that
+    /// deadline to `now`.
+    pub(crate) fn abandoned(&self, now: u64) -> (bool, Option<Duration>) {
         let own = Some(self.due()).filter(|due| *due <= now);
-        let passed = own.into_iter().chain(self.decision.left_at()).min()?;
-        Some(Duration::from_nanos(now.saturating_sub(passed)))
+        let passed = own.into_iter().chain(self.decision.left_at()).min();
+        let since = passed.map(|passed| Duration::from_nanos(now.saturating_sub(passed)));
+        (since.is_some() || self.is_abandoned_by_waiter(), since)
     }
 
     /// Notes the group of the task that begins. Returns `false`, and notes nothing, if the group is

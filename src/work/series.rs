@@ -1,6 +1,6 @@
 //! The histograms that a pool keeps for recorders of the `metrics` crate.
 
-use crate::work::panics::drop_contained;
+use crate::sync::panics::drop_contained;
 use metrics::{Histogram, Key, Label, Level, Metadata, Recorder};
 use std::sync::OnceLock;
 

@@ -13,8 +13,8 @@
 //! join, and step 3 waits for none of them. Only thread-specific data of C code
 //! (`pthread_key_create`) may be destroyed later. A join waits for that.
 
+use crate::sync::panics::contain;
 use crate::sync::{fork, lock, thread, Arc, Mutex};
-use crate::work::panics::contain;
 use std::io;
 use std::mem;
 

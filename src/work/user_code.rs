@@ -31,12 +31,12 @@
 //! taken back, that the thread holds no lock; and on a worker that it does not count as awake and owes
 //! other threads nothing.
 
+use crate::sync::panics::{contain, drop_contained};
 use crate::sync::{abort_on_unwind, thread_local};
 use crate::work::context::while_paying;
 use crate::work::env::Env;
 use crate::work::observe;
 use crate::work::owed::{Calls, Kinds};
-use crate::work::panics::{contain, drop_contained};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 

@@ -14,7 +14,7 @@ fn pool() -> Arc<Core> {
 
 fn at_rest() -> Reading {
     let core = pool();
-    core.gate.wake();
+    core.gate.wake(&mut core.registry().key);
     Reading {
         registry: Some(Registered {
             live: 2,

@@ -12,6 +12,9 @@ use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// How often a snapshot of a worker is tried whose tasks end meanwhile. Then it does not say that a task is abandoned.
+const TRIES: usize = 8;
+
 impl Core {
     /// Returns the pool's figures.
     pub(crate) fn stats(&self) -> Stats {
@@ -93,27 +96,31 @@ impl Core {
     }
 
     /// Returns snapshots of the threads that a shutdown waits for: the workers that exist, those that
-    /// are being started, and those that have left their slot and run their stop hook.
-    pub(crate) fn stragglers(&self, registry: &Registry) -> Vec<WorkerSnapshot> {
+    /// are being started, and those that have left their slot and run their stop hook. Each has the number of its
+    /// thread's start.
+    pub(crate) fn stragglers(&self, registry: &Registry) -> Vec<(u64, WorkerSnapshot)> {
         let is_there = |slot: &usize| {
             matches!(registry.workers.get(*slot), Some(Some(_)))
                 || registry.starting > 0 && self.slots[*slot].is_held()
         };
         let mut stragglers: Vec<_> = (0..self.slots.len())
             .filter(is_there)
-            .map(|slot| self.snapshot(slot))
+            .map(|slot| (registry.starts[slot], self.snapshot(slot)))
             .collect();
         // Another worker may have the slot by now, whose task is none of theirs.
-        let stopping = registry.stopping.iter().map(|slot| WorkerSnapshot {
-            slot: *slot,
-            busy: false,
-            label: None,
-            abandoned: false,
-            abandoned_for: None,
-            running_for: None,
-            tasks: 0,
-        });
-        stragglers.extend(stopping);
+        let stopping = |(slot, start): &(usize, u64)| {
+            let worker = WorkerSnapshot {
+                slot: *slot,
+                busy: false,
+                label: None,
+                abandoned: false,
+                abandoned_for: None,
+                running_for: None,
+                tasks: 0,
+            };
+            (*start, worker)
+        };
+        stragglers.extend(registry.stopping.iter().map(stopping));
         stragglers
     }
 
@@ -125,17 +132,32 @@ impl Core {
     pub(crate) fn snapshot(&self, slot: usize) -> WorkerSnapshot {
         let it = &self.slots[slot];
         let record = &it.record;
-        let tally = record.tally(|| it.load().generation());
+        let now_counted = || record.tally(|| it.load().generation());
+        let read = || {
+            let tally = now_counted();
+            let described = record.described(tally);
+            let abandoned = record.abandoned(self.env.nanos_now());
+            // Both are of one task if none has ended between.
+            let is_of_one = now_counted() == tally;
+            (tally, described, is_of_one.then_some(abandoned))
+        };
+        let mut reading = read();
+        for _ in 1..TRIES {
+            if reading.2.is_none() {
+                reading = read();
+            }
+        }
+        let (tally, (label, started), abandoned) = reading;
+        let (abandoned, abandoned_for) = abandoned.unwrap_or_default();
         let (busy, tasks) = (tally.is_running(), tally.ran());
-        let (label, started) = record.described(tally);
         let before = record.tasks_before();
         let now = self.env.nanos_now();
         WorkerSnapshot {
             slot,
             busy,
             label,
-            abandoned: busy && record.is_abandoned(now),
-            abandoned_for: record.abandoned_for(now).filter(|_| busy),
+            abandoned: busy && abandoned,
+            abandoned_for: abandoned_for.filter(|_| busy),
             running_for: started.map(|at| Duration::from_nanos(now.saturating_sub(at))),
             tasks: before.map_or(0, |before| tasks.saturating_sub(before)),
         }

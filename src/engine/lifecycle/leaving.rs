@@ -81,7 +81,7 @@ impl Worker<'_, Shared> {
     /// because the task that has it may need a worker.
     fn vacate(&self, mut registry: Guard<'_, Registry>) -> bool {
         let core = self.core;
-        if registry.live == 1 && !core.gate.sleep() {
+        if registry.live == 1 && !core.gate.sleep(&mut registry.key) {
             self.stay(registry);
             // The thread that has the permit is between two steps.
             thread::yield_now();
@@ -96,9 +96,9 @@ impl Worker<'_, Shared> {
         let own = registry.workers[slot].take();
         lock(&core.host.ended).extend(own);
         if core.env.hooks.stop.is_some() {
-            registry.stopping.push(slot);
+            let start = registry.starts[slot];
+            registry.stopping.push((slot, start));
         }
-        registry.reported.retain(|it| *it != slot);
         self.ctx.has_slot.set(false);
         // SAFETY: this thread is the slot's worker, `Retiring`, and touches nothing of the slot
         // after this step. Its thread is already on the list of threads to be joined.
@@ -138,7 +138,8 @@ impl Worker<'_, Shared> {
         if core.env.hooks.stop.is_some() {
             self.run_hook(core.env.hooks.stop.as_deref());
             let mut registry = core.registry();
-            let own = registry.stopping.iter().position(|it| *it == self.ctx.slot);
+            let is_own = |(slot, _): &(usize, u64)| *slot == self.ctx.slot;
+            let own = registry.stopping.iter().position(is_own);
             registry
                 .stopping
                 .swap_remove(own.expect("noted in `vacate`"));

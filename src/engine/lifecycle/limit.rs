@@ -52,13 +52,30 @@ impl Core {
         slots.into_iter().for_each(|slot| self.free.push(slot));
         // ORDERING: P3: as above.
         deals.fetch_add(1, Ordering::SeqCst);
-        self.tell_surplus(&registry);
+        self.tell_surplus(&mut registry);
         self.retire_needless(&mut registry);
         drop(registry);
         // A thread may be started for queued tasks; also for those of submissions that found no free
         // slot meanwhile.
         owed.look();
         self.pay(&mut owed);
+        if self.env.hooks.start.is_some() {
+            self.start_for_queued(free);
+        }
+    }
+
+    /// Starts workers for queued tasks, at most so many. A new worker has another one started if more is queued, but
+    /// only after its start hook, which may take long.
+    #[cold]
+    fn start_for_queued(self: &Arc<Self>, most: usize) {
+        for _ in 0..most {
+            if self.queue.len() <= self.new_without_task(&self.registry()) as u64 {
+                return;
+            }
+            let mut owed = Owed::default();
+            owed.look();
+            self.pay(&mut owed);
+        }
     }
 
     /// Takes a free slot. If a change of the limit has the free slots in hand, waits for its end.
@@ -88,8 +105,9 @@ impl Core {
     }
 
     /// Sets or clears the flag that makes workers check whether they are surplus.
-    pub(crate) fn tell_surplus(&self, registry: &Registry) {
-        self.env.set_surplus(self.slots_to_withhold(registry) > 0);
+    pub(crate) fn tell_surplus(&self, registry: &mut Registry) {
+        let is_there = self.slots_to_withhold(registry) > 0;
+        self.env.set_surplus(is_there, &mut registry.key);
     }
 
     /// Returns `true` if the pool has more workers than its limit allows, not counting `retiring`

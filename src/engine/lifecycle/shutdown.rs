@@ -71,6 +71,7 @@ pub(crate) fn shutdown(
         core.host.gave_up.store(true, Ordering::Relaxed);
         core.tell_stragglers(&stragglers);
     }
+    let stragglers = stragglers.into_iter().map(|(_, worker)| worker).collect();
     ShutdownReport {
         // ORDERING: L1: includes the discards of this call.
         discarded: core.host.counts.shut_out.load(Ordering::SeqCst),
@@ -90,10 +91,10 @@ fn forked(core: &Arc<Core>) -> ShutdownReport {
 }
 
 /// Waits until every thread of the pool has ended and has been joined. Returns the workers that
-/// have not ended by the timeout. The timeout limits the wait for workers, including those that the
+/// have not ended by the timeout, with the numbers of their starts. The timeout limits the wait for workers, including those that the
 /// OS is starting. It does not limit the joins, which wait for the threads' thread-local
 /// destructors.
-fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerSnapshot> {
+fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<(u64, WorkerSnapshot)> {
     let deadline = Deadline::from_now(timeout);
     let mut registry = core.registry();
     let (mut has_failed, mut backoff) = (false, Backoff::default());
@@ -112,7 +113,7 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
             continue;
         }
         let is_drop = waits_for == WaitsFor::NotAbandoned;
-        if is_drop && registry.live > 0 && core.runs_only_abandoned_tasks(&registry) {
+        if is_drop && core.has_only_abandoned_tasks(&registry) {
             // In these cases no worker can be started, or none is needed.
             if has_failed || registry.live >= registry.limit || core.queue.is_empty() {
                 return core.stragglers(&registry);
@@ -141,16 +142,11 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<WorkerS
 
 impl Core {
     /// Tells subscribers which workers have not ended. Each worker is reported once.
-    fn tell_stragglers(&self, stragglers: &[WorkerSnapshot]) {
-        for straggler in stragglers {
-            let mut registry = self.registry();
-            let is_told = registry.reported.contains(&straggler.slot);
-            if !is_told {
-                registry.reported.push(straggler.slot);
-            }
+    fn tell_stragglers(&self, stragglers: &[(u64, WorkerSnapshot)]) {
+        for (start, straggler) in stragglers {
             // The lock is released before the call of the subscriber, which is user code.
-            drop(registry);
-            if !is_told {
+            let is_new = self.registry().reported.insert(*start);
+            if is_new {
                 observe::straggler(&self.env, straggler);
             }
         }
@@ -158,24 +154,31 @@ impl Core {
 
     /// Returns the workers that have not ended. If this thread is a worker of the pool, includes
     /// that worker, even if it has left its slot and its thread-local destructors are running.
-    fn stragglers_and_self(&self) -> Vec<WorkerSnapshot> {
+    fn stragglers_and_self(&self) -> Vec<(u64, WorkerSnapshot)> {
         let registry = self.registry();
         let mut stragglers = self.stragglers(&registry);
         if let Some(own) = self.env.own_slot() {
-            if stragglers.iter().all(|worker| worker.slot != own) {
-                stragglers.push(self.snapshot(own));
+            if stragglers.iter().all(|(_, worker)| worker.slot != own) {
+                stragglers.push((registry.starts[own], self.snapshot(own)));
             }
         }
         stragglers
     }
 
-    /// Returns `true` if at one moment every worker ran an abandoned task, and no worker was being
-    /// started. Each worker is checked twice. If it ran an abandoned task both times and its two
-    /// tallies are equal, no task ended in between, so it ran that task from the first check to the
+    /// Returns `true` if at one moment there were workers, each of them ran an abandoned task, no worker was being
+    /// started, and all other accepted tasks were queued. Each worker is checked twice. If it ran an abandoned task both
+    /// times and its two tallies are equal, no task ended in between, so it ran that task from the first check to the
     /// second.
-    fn runs_only_abandoned_tasks(&self, registry: &Registry) -> bool {
+    fn has_only_abandoned_tasks(&self, registry: &Registry) -> bool {
         let before = self.abandoned_tallies(registry);
-        registry.starting == 0 && before.is_some() && before == self.abandoned_tallies(registry)
+        // The gate is closed, so no permit is taken any more. One that a submission has in hand counts until its task is queued.
+        let taken = self.gate.taken();
+        let placed = registry.live as u64 + self.queue.len();
+        registry.live > 0
+            && registry.starting == 0
+            && taken <= placed
+            && before.is_some()
+            && before == self.abandoned_tallies(registry)
     }
 
     /// Returns the tally of each worker, or `None` if any worker is not running an abandoned task.

@@ -141,6 +141,8 @@ impl Core {
             return Err(NotStarted::NotNeeded);
         }
         registry.starting += 1;
+        registry.last_start += 1;
+        registry.starts[slot] = registry.last_start;
         let used = &self.host.headcount.used;
         // Relaxed: only threads with the registry's lock write it.
         if used.load(Ordering::Relaxed) <= slot as u64 {
@@ -192,7 +194,7 @@ impl Core {
         let peak = figures.peak.load(Ordering::Relaxed);
         (figures.peak).store(peak.max(registry.live as u64), Ordering::Relaxed);
         if registry.live == 1 {
-            self.gate.wake();
+            self.gate.wake(&mut registry.key);
         }
         self.begin_sweeps(&registry);
         let mut location = None;

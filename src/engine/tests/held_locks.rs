@@ -61,8 +61,8 @@ fn a_worker_that_asks_whether_it_has_to_end_is_not_counted() {
     let core = &pool(Builder::new().max_workers(1).queue_capacity(4));
     assert!(serves(core, || ()));
     until(|| core.slots[0].load().is_idle());
-    let stopped = lock(&core.host.registry);
-    core.env.set_surplus(true);
+    let mut stopped = lock(&core.host.registry);
+    core.env.set_surplus(true, &mut stopped.key);
     let (tell, told) = mpsc::channel();
     assert!(serves(core, move || tell.send(()).expect("a test")));
     let is_left = || {
@@ -71,7 +71,7 @@ fn a_worker_that_asks_whether_it_has_to_end_is_not_counted() {
         searches && (inside.awake, inside.notified) == (0, 0)
     };
     let is_uncounted = within_seconds(is_left);
-    core.env.set_surplus(false);
+    core.env.set_surplus(false, &mut stopped.key);
     drop(stopped);
     assert!(is_uncounted);
     assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(()));

@@ -14,7 +14,7 @@ use crate::parts::backoff::Backoff;
 use crate::parts::completion::WakeUp;
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::{Flags, Permit};
-use crate::parts::line::{Left, Passed, Turn, Waits, POOL};
+use crate::parts::line::{Left, Passed, Turn, Unanswered, Waits, POOL};
 use crate::parts::members::{Members, Pending};
 use crate::sync::{thread, Arc, IsHeld, Patience};
 use crate::work::job::Task;
@@ -92,7 +92,7 @@ impl Core {
             owed.give(&self.gate, permit);
             return self.refuse_passed(passed, owed);
         }
-        let Passed { ticket, task } = passed;
+        let Passed { owner, task } = passed;
         let WaitingTask {
             task,
             members,
@@ -116,7 +116,7 @@ impl Core {
                 if let Some(members) = &members {
                     self.member_accepted(members, location, || &mut *owed);
                 }
-                self.answer(ticket, Ok(location), owed);
+                self.answer(owner, Ok(location), owed);
             }
             Err(why) => {
                 let task = task.expect("a refused task stays");
@@ -127,13 +127,13 @@ impl Core {
                     is_future,
                     submitted,
                 };
-                self.answer_refused(ticket, wanted, why, owed);
+                self.answer_refused(owner, wanted, why, owed);
             }
         }
     }
 
-    fn answer(&self, ticket: u64, answer: Answer, owed: &mut Owed) {
-        if let Some(waker) = self.host.line.answer(ticket, answer) {
+    fn answer(&self, owner: Unanswered, answer: Answer, owed: &mut Owed) {
+        if let Some(waker) = self.host.line.answer(owner, answer) {
             owed.calls().wake(waker);
         }
     }
@@ -141,7 +141,7 @@ impl Core {
     /// Refuses an entry because its group is cancelled or the pool is closed.
     fn refuse_passed(self: &Arc<Self>, passed: Passed<WaitingTask>, owed: &mut Owed) {
         let Passed {
-            ticket,
+            owner,
             task: wanted,
         } = passed;
         let members = wanted.members.as_deref();
@@ -149,13 +149,13 @@ impl Core {
             true => Refusal::Cancelled,
             false => Refusal::Closed,
         };
-        self.answer_refused(ticket, wanted, why, owed);
+        self.answer_refused(owner, wanted, why, owed);
     }
 
     /// Refuses an entry, and counts the refusal.
     fn answer_refused(
         self: &Arc<Self>,
-        ticket: u64,
+        owner: Unanswered,
         wanted: WaitingTask,
         why: Refusal,
         owed: &mut Owed,
@@ -185,7 +185,7 @@ impl Core {
             // Now, if the lock is free: who fetches the answer then finds that nothing is pending.
             owed.leave(leaving.and_then(|leaving| leaving.finish(Patience::Tries).err()));
         }
-        self.answer(ticket, Err((task, why)), owed);
+        self.answer(owner, Err((task, why)), owed);
     }
 
     /// Gives a permit of a group back, and notes whether a submission waits for it.

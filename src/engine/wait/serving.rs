@@ -10,12 +10,12 @@ use crate::error::Refused;
 use crate::parts::completion::{pair, HandleSide, TaskSide, WakeUp};
 use crate::parts::members::{Owner, Pending};
 use crate::stats::WhenFull;
+use crate::sync::panics::drop_contained;
 use crate::sync::{assert_unlocked, Arc};
 use crate::work::job::Task;
 use crate::work::observe::Moment;
 use crate::work::options::TaskTimes;
 use crate::work::owed::{leave, Owed};
-use crate::work::panics::drop_contained;
 use std::task::{Poll, Waker};
 
 type Served<F, R> = Result<Ticket<R>, Refused<F>>;

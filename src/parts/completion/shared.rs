@@ -10,6 +10,7 @@
 
 use super::node::{WaitNode, WakeUp};
 use crate::parts::deadline::Deadline;
+use crate::sync::panics::drop_contained;
 use crate::sync::UnsafeCell;
 use std::any::Any;
 use std::ptr::NonNull;
@@ -67,8 +68,9 @@ impl<O, X: ?Sized> Shared<O, X> {
 
 type Closure<F> = UnsafeCell<Option<F>>;
 
-/// The task's side. [`TaskSide::end`] consumes it. A drop would leak the memory.
+/// The task's side. [`TaskSide::end`] uses it up.
 #[derive(Debug)]
+#[must_use = "the memory would leak, and the handle would wait for ever"]
 pub(crate) struct TaskSide<F, O>(NonNull<Shared<O, Closure<F>>>);
 
 /// The handle's side. It does not know the type of the closure. A drop of this side ends its use of
@@ -120,6 +122,7 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
         // it is the only call for the task.
         let mut answered = unsafe { Shared::answer(self.0.as_ptr(), outcome) };
         answered.shared = Some(self.0);
+        std::mem::forget(self);
         answered
     }
 
@@ -130,6 +133,13 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
         // There is no outcome and no waker, so this only ends the task's use of the node.
         drop(self.end(None).release());
         closure
+    }
+}
+
+#[cfg(debug_assertions)]
+impl<F, O> Drop for TaskSide<F, O> {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "a task has no outcome");
     }
 }
 
@@ -151,7 +161,8 @@ impl<O> HandleSide<O> {
 
     /// Waits until the outcome is there. Returns `false` if the deadline passes first.
     pub(crate) fn wait(&mut self, deadline: &Deadline, parallel: bool) -> bool {
-        drop(self.retract());
+        // The waker of an earlier poll. A panic of its drop must not lose the handle.
+        drop_contained(self.retract());
         // The worker may be taking the waker of an earlier poll (`TAKING`). It then wakes that
         // waker and does not unpark this thread, so this thread must not park. `has_outcome` finds
         // this state.

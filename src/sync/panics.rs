@@ -1,6 +1,6 @@
 //! Contains the panics of user code.
 
-use crate::sync::catch_unwind;
+use super::catch_unwind;
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 
