@@ -175,9 +175,8 @@ impl Builder {
     /// more, and covers task times that vary. If producers wait for space ([`WhenFull::Block`]), a
     /// few tasks for each worker are enough to keep it busy.
     ///
-    /// **Memory.** `build` rounds the number of places up to a power of two, and reserves 64 bytes
-    /// of address space for each place. Most operating systems provide the memory only as the
-    /// places are used.
+    /// **Memory.** `build` reserves 64 bytes of address space for each task that may be queued or run. Most
+    /// operating systems provide the memory only as it is used.
     ///
     /// ```
     /// use std::time::Duration;

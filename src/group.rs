@@ -310,16 +310,14 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn wait_timeout(&self, d: Duration) -> Result<(), Unfinished> {
-        let ended = if d.is_zero() {
-            self.pending() == 0
-        } else {
+        if !d.is_zero() {
             let until = Deadline::from_now(d);
-            self.members.wait(&until, self.core.parallel)
-        };
-        if ended {
-            return Ok(());
+            if self.members.wait(&until, self.core.parallel) {
+                return Ok(());
+            }
         }
-        match self.pending() {
+        // A task whose handle is not ready yet is inside, and not pending any more.
+        match self.members.inside() as usize {
             0 => Ok(()),
             pending => Err(Unfinished::new(pending)),
         }

@@ -329,9 +329,10 @@ fn a_worker_in_its_stop_hook_has_no_task_in_a_report() {
         gate.wait_entered(1);
         let report = pool.shutdown(Shutdown::Drain, Duration::ZERO);
         let found: Vec<_> = (report.stragglers.iter())
-            .map(|worker| (worker.slot, worker.busy, worker.label))
+            .map(|worker| (worker.slot, worker.busy, worker.label, worker.tasks))
             .collect();
-        assert_eq!(found, [(0, true, Some("second")), (0, false, None)]);
+        let expected = [(0, true, Some("second"), 0), (0, false, None, 1)];
+        assert_eq!(found, expected);
         gate.open();
         hook.open();
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());

@@ -292,3 +292,27 @@ fn a_snapshot_counts_its_own_workers_tasks() {
         }
     });
 }
+
+/// Law 10: a worker whose thread-local destructors run is in the report of its own shutdown, beside the worker that has its
+/// slot by then.
+#[test]
+fn law10_a_worker_without_its_slot_names_itself() {
+    timed(|| {
+        let pool = Arc::new(pool_with(1, 0, |b| b.idle_timeout(ms(5))));
+        let (gate, (tell, told)) = (Gate::new(), mpsc::channel());
+        let (its, own) = (gate.key(), Arc::clone(&pool));
+        let at_end = move || {
+            its.pass();
+            tell.send(own.shutdown(Shutdown::Drain, Duration::ZERO))
+                .unwrap();
+        };
+        must_serve(&pool, || at_thread_end(at_end));
+        gate.wait_entered(1);
+        let next = hold(&pool, 1);
+        gate.open();
+        let report = arrives("the report", &told);
+        let of_slot: Vec<_> = report.stragglers.iter().map(|s| (s.slot, s.busy)).collect();
+        assert_eq!(of_slot, [(0, true), (0, false)]);
+        next.open();
+    });
+}

@@ -287,3 +287,21 @@ fn law04_a_surplus_worker_takes_no_task_that_came_during_a_start() {
         assert_stats!(settle(&pool), completed: 4, discarded: 1);
     });
 }
+
+/// Law 13: a limit that is raised beside queued tasks does not ask for thread after thread if the OS gives none.
+#[test]
+fn law13_a_raised_limit_asks_for_a_thread_until_one_is_refused() {
+    timed(|| {
+        let pool = pool_with(64, 16, |b| b.on_worker_start(|_| ()));
+        pool.set_limit(1).unwrap();
+        let gate = hold(&pool, 1);
+        (0..5).for_each(|_| must_serve(&pool, || ()));
+        let shortage = Shortage::total();
+        pool.set_limit(64).unwrap();
+        drop(shortage);
+        // One for the look, and one more, whose refusal leads to a look.
+        assert_eq!(pool.stats().spawn_failures, 3);
+        gate.open();
+        assert_eq!(settle(&pool).completed, 6);
+    });
+}

@@ -6,6 +6,7 @@ mod common;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::thread;
@@ -227,6 +228,58 @@ fn a_straggler_is_told_of_whoever_had_its_slot() {
         let events = keeper().events_of("same-slot");
         assert_eq!(events.iter().filter(|event| of_second(event)).count(), 1);
         assert_eq!(events.len(), 3);
+    });
+}
+
+/// Two threads that had the same slot are in their stop hooks. One of them ends; the other one, which was reported, is not
+/// reported again.
+#[test]
+fn a_straggler_is_told_of_once_beside_another_of_its_slot() {
+    timed(|| {
+        let (in_hook, calls) = (Gate::new(), AtomicUsize::new(0));
+        let key = in_hook.key();
+        let hook = move |_| {
+            // The first one only waits.
+            if calls.fetch_add(1, Ordering::SeqCst) == 0 {
+                key.pass();
+            }
+        };
+        let hook = Mutex::new(Some(hook));
+        let pool = named("two-hooks", 2, 1, |b| {
+            let hook = hook.lock().unwrap().take().expect("once");
+            b.idle_timeout(ms(5)).on_worker_stop(hook)
+        });
+        must_serve(&pool, || ());
+        in_hook.wait_entered(1);
+        let (long, second) = (hold(&pool, 1), Gate::new());
+        let _openers = (in_hook.opener(), long.opener(), second.opener());
+        pool.set_limit(1).unwrap();
+        must_serve(&pool, second.task());
+        assert_eq!(pool.shutdown(Shutdown::Drain, ms(1)).stragglers.len(), 2);
+        pool.set_limit(2).unwrap();
+        second.wait_entered(1);
+        second.open();
+        wait_until("its end", || pool.stats().retired == 2);
+        wait_until("the other two", || {
+            pool.shutdown(Shutdown::Drain, ms(1)).stragglers.len() == 2
+        });
+        assert_eq!(keeper().events_of("two-hooks").len(), 2);
+    });
+}
+
+/// Workers that are idle as a shutdown with no time returns end by themselves: nobody is told.
+#[test]
+fn no_idle_worker_is_told_of() {
+    timed(|| {
+        let pool = named("idle-end", 2, 0, |b| {
+            b.min_workers(2)
+                .shutdown_on_drop(Shutdown::Cancel, Duration::ZERO)
+        });
+        pool.do_with_deadline(|| (), LONG).unwrap();
+        wait_until("idle workers", || pool.stats().idle == 2);
+        drop(pool);
+        let events = keeper().events_of("idle-end");
+        assert!(events.is_empty(), "{events:?}");
     });
 }
 

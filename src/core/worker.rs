@@ -34,14 +34,16 @@ use crate::parts::queue::Popped;
 use crate::parts::slot::{Order, Slot, State};
 use crate::sync::{now, Arc};
 use crate::work::context::Ctx;
+use crate::work::env::WorkerId;
 use crate::work::job::{End, Task, TaskEnd};
 use crate::work::owed::{Kinds, Owed};
 use crate::work::record::Record;
 use std::cell::Cell;
 
 /// Runs a worker on a slot, from the start of its thread to its end.
-pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, slot: usize) {
-    core.env.own_this_thread(slot);
+pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, worker: WorkerId) {
+    core.env.own_this_thread(worker);
+    let slot = worker.slot;
     let it = &core.slots[slot];
     let mut backoff = Backoff::default();
     while it.is_held() {

@@ -10,7 +10,7 @@ use crate::parts::slot::Slot;
 use crate::stats::WhenFull;
 use crate::sync::{lock, lock_by, Guard, IsHeld, Patience};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Instant, LastLocker, Mutex, Ordering};
-use crate::work::env::Env;
+use crate::work::env::{Env, WorkerId};
 use crate::work::job::Task;
 use crate::work::record::Record;
 use crate::work::thread::{EndedThreads, Thread};
@@ -44,8 +44,8 @@ pub(crate) struct Registry {
     pub(crate) starting: usize,
     /// The number of `live` workers that have been told to end or have found that they must.
     pub(crate) retiring: usize,
-    /// The slots that threads have left which still run their stop hook, with the numbers of the threads' starts.
-    pub(crate) stopping: Vec<(usize, u64)>,
+    /// The threads that have left their slot and still run their stop hook.
+    pub(crate) stopping: Vec<Stopping>,
     /// The limit: how many workers there may be, from 1 to `max_workers`.
     pub(crate) limit: usize,
     /// Slots that are kept out of the free ring because of the limit. There are `max_workers -
@@ -55,7 +55,7 @@ pub(crate) struct Registry {
     /// The threads of the workers that exist, indexed by slot. The vector ends at the highest slot
     /// ever used.
     pub(crate) workers: Vec<Option<Thread>>,
-    /// The number of the last start on each slot. Starts are numbered from 1.
+    /// The number of the last start on each slot (see [`WorkerId`]), and of all slots.
     pub(crate) starts: Vec<u64>,
     pub(crate) last_start: u64,
     /// The starts of the workers that have been reported as stragglers. Each worker is reported once.
@@ -64,6 +64,14 @@ pub(crate) struct Registry {
     /// sweep. The slot added last is at the back. An entry may be stale, because a worker leaves
     /// its entry here if it claims itself or is told to end.
     pub(crate) bench: VecDeque<(usize, Instant)>,
+}
+
+/// A thread that has left its slot.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopping {
+    pub(crate) worker: WorkerId,
+    /// How many tasks it has run.
+    pub(crate) tasks: u64,
 }
 
 /// How many workers there are and were. The registry's lock guards the changes. They are read without

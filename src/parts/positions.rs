@@ -2,7 +2,7 @@
 //!
 //! The list is sorted, so that the positions which the queue's `head` has passed, whose tasks are gone, are at
 //! its front. A binary search finds where they end, and they leave in one step. A submission that notes
-//! a position finds its place from the back: only submissions that run at the same time can be ahead of it.
+//! a position finds its place at the back, unless a later submission has been faster.
 
 use std::collections::VecDeque;
 
@@ -24,8 +24,10 @@ impl Positions {
             // A quarter of the list is free after this, so that this is rare.
             self.0.reserve((self.0.capacity() / 4).max(2));
         }
-        let later = self.0.iter().rev().take_while(|&&p| is_before(position, p));
-        let place = self.0.len() - later.count();
+        if self.0.back().is_none_or(|&last| is_before(last, position)) {
+            return self.0.push_back(position);
+        }
+        let place = self.0.partition_point(|&p| is_before(p, position));
         self.0.insert(place, position);
     }
 

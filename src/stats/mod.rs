@@ -291,7 +291,8 @@ pub struct WorkerSnapshot {
     /// The time for which its task has been running. `None` if it runs no task, or if the pool does
     /// not [track ages](crate::Builder::track_ages).
     pub running_for: Option<Duration>,
-    /// How many tasks the worker has finished.
+    /// How many tasks the worker has finished. Zero if it is known only by its thread, which runs its
+    /// thread-local destructors.
     pub tasks: u64,
 }
 

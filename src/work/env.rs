@@ -52,10 +52,18 @@ impl std::fmt::Debug for Hooks {
 }
 
 thread_local! {
-    /// The id of the pool whose worker this thread is, and the worker's slot. The id is zero if
+    /// The id of the pool whose worker this thread is, and that worker. The id is zero if
     /// this thread is not a worker. The value needs no destructor, so the destructors of the
     /// thread's other values can still read it.
-    static OWNER: Cell<(u64, usize)> = const { Cell::new((0, 0)) };
+    static OWNER: Cell<(u64, WorkerId)> = const { Cell::new((0, WorkerId { slot: 0, start: 0 })) };
+}
+
+/// A worker, also after it has left its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WorkerId {
+    pub(crate) slot: usize,
+    /// The number of its thread's start: no two threads of a pool have the same.
+    pub(crate) start: u64,
 }
 
 /// The part of a pool that its tasks and hooks use.
@@ -222,8 +230,8 @@ impl Env {
     }
 
     /// Makes this thread a worker of this pool, for good.
-    pub(crate) fn own_this_thread(&self, slot: usize) {
-        OWNER.with(|owner| owner.set((self.id, slot)));
+    pub(crate) fn own_this_thread(&self, worker: WorkerId) {
+        OWNER.with(|owner| owner.set((self.id, worker)));
     }
 
     /// Returns `true` if this thread is a worker of this pool, even if the worker has ended and its
@@ -233,11 +241,11 @@ impl Env {
         OWNER.with(Cell::get).0 == self.id
     }
 
-    /// Returns the slot of this thread, if it is a worker of this pool. While its thread-local
-    /// destructors run, another worker may have the slot already.
-    pub(crate) fn own_slot(&self) -> Option<usize> {
-        let (pool, slot) = OWNER.with(Cell::get);
-        (pool == self.id).then_some(slot)
+    /// Returns the worker that this thread is, if it is one of this pool. While its thread-local
+    /// destructors run, another worker may have its slot already.
+    pub(crate) fn own_worker(&self) -> Option<WorkerId> {
+        let (pool, worker) = OWNER.with(Cell::get);
+        (pool == self.id).then_some(worker)
     }
 }
 

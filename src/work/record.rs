@@ -199,6 +199,11 @@ impl Record {
         Kinds(self.pays.load(Ordering::Relaxed))
     }
 
+    /// Returns `true` if the worker pays nothing, or at most asks whether it has to end.
+    pub(crate) fn pays_nothing(&self) -> bool {
+        matches!(self.pays(), Kinds::NONE | Kinds::END)
+    }
+
     // ---- abandoned tasks --------------------------------------------------------------
 
     /// Sets the running task's own deadline. Called by the slot's worker only.
@@ -301,6 +306,12 @@ impl Record {
         // Relaxed: a figure.
         let before = self.tasks_before.load(Ordering::Relaxed);
         (before != NO_WORKER).then_some(before)
+    }
+
+    /// Returns how many tasks the slot's worker has run, according to this tally; zero if the slot has no worker.
+    pub(crate) fn tasks_of_worker(&self, tally: Tally) -> u64 {
+        let ran = |before| tally.ran().saturating_sub(before);
+        self.tasks_before().map_or(0, ran)
     }
 
     /// Returns `true` if the worker has a start hook and has not obeyed an order yet. A thread that

@@ -121,7 +121,7 @@ impl Registered {
             live: registry.live,
             starting: registry.starting,
             retiring: registry.retiring,
-            stopping: registry.stopping.iter().map(|(slot, _)| *slot).collect(),
+            stopping: registry.stopping.iter().map(|it| it.worker.slot).collect(),
             limit: registry.limit,
             withheld: registry.withheld.clone(),
             bench: registry.bench.iter().map(|(slot, _)| *slot).collect(),

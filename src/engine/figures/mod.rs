@@ -5,4 +5,4 @@ pub(crate) mod ages;
 pub(crate) mod counts;
 mod findings;
 mod inside;
-mod snapshot;
+pub(crate) mod snapshot;

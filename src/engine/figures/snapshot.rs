@@ -7,10 +7,41 @@
 //! counted is also counted as accepted. If the figures show no running task, they include the ends
 //! of all tasks that have run.
 
-use crate::engine::shared::{Core, Registry};
+use crate::engine::shared::{Core, Registry, Stopping};
 use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{AtomicU64, Ordering};
+use crate::work::env::WorkerId;
 use std::time::Duration;
+
+/// A worker that has not ended by the timeout of a shutdown.
+pub(crate) struct Straggler {
+    pub(crate) worker: WorkerId,
+    pub(crate) snapshot: WorkerSnapshot,
+    /// Set if it has no task, runs no user code, and is about to end.
+    pub(crate) ends: bool,
+}
+
+impl Straggler {
+    /// Returns a worker that has left its slot. Another worker may have the slot by now, whose task is none of this
+    /// one's.
+    pub(crate) fn without_slot(worker: WorkerId, tasks: u64) -> Self {
+        let snapshot = WorkerSnapshot {
+            slot: worker.slot,
+            busy: false,
+            label: None,
+            abandoned: false,
+            abandoned_for: None,
+            running_for: None,
+            tasks,
+        };
+        let ends = false;
+        Self {
+            worker,
+            snapshot,
+            ends,
+        }
+    }
+}
 
 /// How often a snapshot of a worker is tried whose tasks end meanwhile. Then it does not say that a task is abandoned.
 const TRIES: usize = 8;
@@ -96,36 +127,47 @@ impl Core {
     }
 
     /// Returns snapshots of the threads that a shutdown waits for: the workers that exist, those that
-    /// are being started, and those that have left their slot and run their stop hook. Each has the number of its
-    /// thread's start.
-    pub(crate) fn stragglers(&self, registry: &Registry) -> Vec<(u64, WorkerSnapshot)> {
+    /// are being started, and those that have left their slot and run their stop hook.
+    pub(crate) fn stragglers(&self, registry: &Registry) -> Vec<Straggler> {
         let is_there = |slot: &usize| {
             matches!(registry.workers.get(*slot), Some(Some(_)))
                 || registry.starting > 0 && self.slots[*slot].is_held()
         };
         let mut stragglers: Vec<_> = (0..self.slots.len())
             .filter(is_there)
-            .map(|slot| (registry.starts[slot], self.snapshot(slot)))
+            .map(|slot| self.straggler(registry, slot))
             .collect();
-        // Another worker may have the slot by now, whose task is none of theirs.
-        let stopping = |(slot, start): &(usize, u64)| {
-            let worker = WorkerSnapshot {
-                slot: *slot,
-                busy: false,
-                label: None,
-                abandoned: false,
-                abandoned_for: None,
-                running_for: None,
-                tasks: 0,
-            };
-            (*start, worker)
-        };
+        let stopping = |it: &Stopping| Straggler::without_slot(it.worker, it.tasks);
         stragglers.extend(registry.stopping.iter().map(stopping));
         stragglers
     }
 
+    /// Returns the worker that was started last on a slot.
+    pub(crate) fn registered(&self, registry: &Registry, slot: usize) -> WorkerId {
+        let start = registry.starts[slot];
+        WorkerId { slot, start }
+    }
+
+    fn straggler(&self, registry: &Registry, slot: usize) -> Straggler {
+        let (snapshot, record) = (self.snapshot(slot), &self.slots[slot].record);
+        let is_registered = matches!(registry.workers.get(slot), Some(Some(_)));
+        let does_nothing = !snapshot.busy && !record.is_new() && record.pays_nothing();
+        Straggler {
+            worker: self.registered(registry, slot),
+            snapshot,
+            ends: is_registered && does_nothing,
+        }
+    }
+
     fn snapshot_of_worker(&self, slot: usize) -> Option<WorkerSnapshot> {
         (self.slots[slot].record.tasks_before()).map(|_| self.snapshot(slot))
+    }
+
+    /// Returns how many tasks the worker on a slot has run.
+    pub(crate) fn tasks_of(&self, slot: usize) -> u64 {
+        let it = &self.slots[slot];
+        let tally = it.record.tally(|| it.load().generation());
+        it.record.tasks_of_worker(tally)
     }
 
     /// Returns a snapshot of the worker on a slot.
@@ -149,8 +191,7 @@ impl Core {
         }
         let (tally, (label, started), abandoned) = reading;
         let (abandoned, abandoned_for) = abandoned.unwrap_or_default();
-        let (busy, tasks) = (tally.is_running(), tally.ran());
-        let before = record.tasks_before();
+        let busy = tally.is_running();
         let now = self.env.nanos_now();
         WorkerSnapshot {
             slot,
@@ -159,7 +200,7 @@ impl Core {
             abandoned: busy && abandoned,
             abandoned_for: abandoned_for.filter(|_| busy),
             running_for: started.map(|at| Duration::from_nanos(now.saturating_sub(at))),
-            tasks: before.map_or(0, |before| tasks.saturating_sub(before)),
+            tasks: record.tasks_of_worker(tally),
         }
     }
 }

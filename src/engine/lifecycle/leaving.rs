@@ -1,7 +1,7 @@
 //! How a worker ends: when it may, when it must stay after all, and its last steps on its slot.
 
 use crate::core::worker::{Next, Worker};
-use crate::engine::shared::{Registry, Shared};
+use crate::engine::shared::{Registry, Shared, Stopping};
 use crate::parts::slot::State;
 use crate::sync::{lock, thread, Guard, IsHeld, Ordering, Patience};
 use crate::work::owed::{Kinds, Owed};
@@ -92,13 +92,13 @@ impl Worker<'_, Shared> {
         registry.retiring -= 1;
         // ORDERING: L1: an end is counted after its start.
         core.host.headcount.retired.fetch_add(1, Ordering::SeqCst);
-        self.it.record.end_worker();
         let own = registry.workers[slot].take();
         lock(&core.host.ended).extend(own);
         if core.env.hooks.stop.is_some() {
-            let start = registry.starts[slot];
-            registry.stopping.push((slot, start));
+            let (worker, tasks) = (core.registered(&registry, slot), core.tasks_of(slot));
+            registry.stopping.push(Stopping { worker, tasks });
         }
+        self.it.record.end_worker();
         self.ctx.has_slot.set(false);
         // SAFETY: this thread is the slot's worker, `Retiring`, and touches nothing of the slot
         // after this step. Its thread is already on the list of threads to be joined.
@@ -138,7 +138,7 @@ impl Worker<'_, Shared> {
         if core.env.hooks.stop.is_some() {
             self.run_hook(core.env.hooks.stop.as_deref());
             let mut registry = core.registry();
-            let is_own = |(slot, _): &(usize, u64)| *slot == self.ctx.slot;
+            let is_own = |it: &Stopping| Some(it.worker) == core.env.own_worker();
             let own = registry.stopping.iter().position(is_own);
             registry
                 .stopping

@@ -9,7 +9,7 @@
 
 use crate::engine::shared::{Core, Registry};
 use crate::parts::slot::{Slot, State};
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Arc, Ordering, Patience};
 use crate::work::owed::Owed;
 use crate::work::record::Record;
 
@@ -64,17 +64,16 @@ impl Core {
         }
     }
 
-    /// Starts workers for queued tasks, at most so many. A new worker has another one started if more is queued, but
-    /// only after its start hook, which may take long.
+    /// Starts workers for queued tasks, at most so many, until the OS gives no thread. A new worker has another one started
+    /// if more is queued, but only after its start hook, which may take long.
     #[cold]
     fn start_for_queued(self: &Arc<Self>, most: usize) {
-        for _ in 0..most {
-            if self.queue.len() <= self.new_without_task(&self.registry()) as u64 {
+        let new = self.new_without_task(&self.registry());
+        let tasks = self.queue.len().saturating_sub(new as u64);
+        for _ in 0..tasks.min(most as u64) {
+            if !self.tell_idle(Patience::Waits) && self.start_worker().is_err() {
                 return;
             }
-            let mut owed = Owed::default();
-            owed.look();
-            self.pay(&mut owed);
         }
     }
 

@@ -6,10 +6,11 @@
 //! worker lives and none is being started, nothing is left in the queue.
 
 use crate::core::host::NotStarted;
+use crate::engine::figures::snapshot::Straggler;
 use crate::engine::shared::{Core, Registry};
 use crate::parts::backoff::Backoff;
 use crate::parts::deadline::Deadline;
-use crate::stats::{Shutdown, ShutdownReport, WorkerSnapshot};
+use crate::stats::{Shutdown, ShutdownReport};
 use crate::sync::{self, lock, Arc, Ordering};
 use crate::work::observe;
 use crate::work::owed::Owed;
@@ -71,7 +72,7 @@ pub(crate) fn shutdown(
         core.host.gave_up.store(true, Ordering::Relaxed);
         core.tell_stragglers(&stragglers);
     }
-    let stragglers = stragglers.into_iter().map(|(_, worker)| worker).collect();
+    let stragglers = stragglers.into_iter().map(|it| it.snapshot).collect();
     ShutdownReport {
         // ORDERING: L1: includes the discards of this call.
         discarded: core.host.counts.shut_out.load(Ordering::SeqCst),
@@ -91,10 +92,10 @@ fn forked(core: &Arc<Core>) -> ShutdownReport {
 }
 
 /// Waits until every thread of the pool has ended and has been joined. Returns the workers that
-/// have not ended by the timeout, with the numbers of their starts. The timeout limits the wait for workers, including those that the
+/// have not ended by the timeout. The timeout limits the wait for workers, including those that the
 /// OS is starting. It does not limit the joins, which wait for the threads' thread-local
 /// destructors.
-fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<(u64, WorkerSnapshot)> {
+fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<Straggler> {
     let deadline = Deadline::from_now(timeout);
     let mut registry = core.registry();
     let (mut has_failed, mut backoff) = (false, Backoff::default());
@@ -141,25 +142,25 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<(u64, W
 }
 
 impl Core {
-    /// Tells subscribers which workers have not ended. Each worker is reported once.
-    fn tell_stragglers(&self, stragglers: &[(u64, WorkerSnapshot)]) {
-        for (start, straggler) in stragglers {
+    /// Tells subscribers which workers have not ended, and will not end by themselves. Each worker is reported once.
+    fn tell_stragglers(&self, stragglers: &[Straggler]) {
+        for straggler in stragglers.iter().filter(|straggler| !straggler.ends) {
             // The lock is released before the call of the subscriber, which is user code.
-            let is_new = self.registry().reported.insert(*start);
+            let is_new = self.registry().reported.insert(straggler.worker.start);
             if is_new {
-                observe::straggler(&self.env, straggler);
+                observe::straggler(&self.env, &straggler.snapshot);
             }
         }
     }
 
     /// Returns the workers that have not ended. If this thread is a worker of the pool, includes
     /// that worker, even if it has left its slot and its thread-local destructors are running.
-    fn stragglers_and_self(&self) -> Vec<(u64, WorkerSnapshot)> {
+    fn stragglers_and_self(&self) -> Vec<Straggler> {
         let registry = self.registry();
         let mut stragglers = self.stragglers(&registry);
-        if let Some(own) = self.env.own_slot() {
-            if stragglers.iter().all(|(_, worker)| worker.slot != own) {
-                stragglers.push((registry.starts[own], self.snapshot(own)));
+        if let Some(own) = self.env.own_worker() {
+            if stragglers.iter().all(|straggler| straggler.worker != own) {
+                stragglers.push(Straggler::without_slot(own, 0));
             }
         }
         stragglers

@@ -17,6 +17,7 @@ use crate::parts::backoff::Backoff;
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
 use crate::sync::{Arc, Guard, Ordering, Patience};
+use crate::work::env::WorkerId;
 use crate::work::job::Task;
 use crate::work::owed::Owed;
 use crate::work::thread::{start, Thread};
@@ -114,10 +115,10 @@ impl Core {
         has_task: bool,
         owed: &mut Owed,
     ) -> Result<(Claim<'_>, Thread), NotStarted> {
-        let claim = self.begin_start(slot, has_task)?;
+        let (claim, worker) = self.begin_start(slot, has_task)?;
         let name = format!("{}-{slot}", self.env.name);
         let core = Arc::clone(self);
-        let main = move || worker::main(&core, slot);
+        let main = move || worker::main(&core, worker);
         let ended = Arc::clone(&self.host.ended);
         match start(name, self.host.stack_size, ended, main) {
             Ok(thread) => Ok((claim, thread)),
@@ -133,7 +134,11 @@ impl Core {
 
     /// Begins a start. Gives the slot back and returns an error if the limit is reached; or if the
     /// worker is to look at the queue, the pool is closed and nothing is queued.
-    fn begin_start(&self, slot: usize, has_task: bool) -> Result<Claim<'_>, NotStarted> {
+    fn begin_start(
+        &self,
+        slot: usize,
+        has_task: bool,
+    ) -> Result<(Claim<'_>, WorkerId), NotStarted> {
         let mut registry = self.registry();
         let is_of_use = has_task || !self.env.is_closed() || !self.queue.is_empty();
         if !is_of_use || self.slots_to_withhold(&registry) > 0 {
@@ -142,7 +147,8 @@ impl Core {
         }
         registry.starting += 1;
         registry.last_start += 1;
-        registry.starts[slot] = registry.last_start;
+        let start = registry.last_start;
+        registry.starts[slot] = start;
         let used = &self.host.headcount.used;
         // Relaxed: only threads with the registry's lock write it.
         if used.load(Ordering::Relaxed) <= slot as u64 {
@@ -150,7 +156,8 @@ impl Core {
             used.swap(slot as u64 + 1, Ordering::SeqCst);
         }
         // SAFETY: the caller popped the slot's free entry, and uses it once.
-        Ok(unsafe { self.slots[slot].begin_start() })
+        let claim = unsafe { self.slots[slot].begin_start() };
+        Ok((claim, WorkerId { slot, start }))
     }
 
     /// Gives back the slot of a start for which the OS refused a thread.
