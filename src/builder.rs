@@ -386,8 +386,8 @@ impl Builder {
     /// [`Stats::longest_running`](crate::Stats::longest_running),
     /// [`Stats::oldest_queued`](crate::Stats::oldest_queued) and
     /// [`WorkerSnapshot::running_for`](crate::WorkerSnapshot::running_for) show which tasks hang,
-    /// and for how long. The pool then reads the clock at each start of a task and, if it has a
-    /// queue, at each submission. It uses 8 bytes for each place in the queue, from the start.
+    /// and for how long. The pool then reads the clock at each start of a task and at each
+    /// submission. It uses 8 bytes for each place in the queue, from the start.
     ///
     /// ```
     /// use std::time::Duration;

@@ -295,7 +295,8 @@ impl Group {
     /// [`Duration::ZERO`], the call does not wait.
     ///
     /// # Errors
-    /// Returns [`Unfinished`] if tasks are still pending after `d`. It holds their number.
+    /// Returns [`Unfinished`] if tasks are still pending after `d`. It holds their number, with those that have ended
+    /// and whose handles are not ready yet.
     ///
     /// ```
     /// use std::sync::mpsc::channel;

@@ -416,3 +416,25 @@ fn law18_no_call_runs_in_vain_after_a_waker() {
         assert_eq!(before.end(), (true, (0, 1, 0)));
     });
 }
+
+/// Law 9: a task that a pool without a queue has accepted during a waker is not queued, and has no age as one.
+#[test]
+fn law09_no_age_without_a_queued_task() {
+    timed(|| {
+        let pool = Arc::new(pool_with(1, 0, |b| b.track_ages(true)));
+        let (first, waker) = (Gate::new(), Gate::new());
+        let _openers = (first.opener(), waker.opener());
+        let key = waker.key();
+        let handle = must_await(pool.awaitable(), first.task());
+        let handle = pending(handle, &calling(move || key.pass()));
+        first.wait_entered(1);
+        first.open();
+        waker.wait_entered(1);
+        beside(&pool, |pool| must_serve(pool, || ()))
+            .join()
+            .unwrap();
+        let stats = pool.stats();
+        assert_eq!((stats.queued, stats.oldest_queued), (0, None));
+        drop(handle);
+    });
+}

@@ -230,11 +230,22 @@ fn law19_a_discard_that_forks() {
 }
 
 /// The waker of a future in line forks on a worker that has taken its next task, or on a thread
-/// that raises the limit. The child starts no thread.
+/// that raises the limit. The child starts no thread, also if new workers run a hook that takes long.
 #[test]
 fn law19_a_waker_in_line_that_forks() {
-    isolated_each([1, 3], |limit| {
-        let it = Forks::new(|builder, _| builder.max_workers(3));
+    isolated_each([(1, false), (3, false), (4, true)], |(limit, has_hook)| {
+        let it = Forks::new(|builder, _| {
+            let slow = move |slot| {
+                if slot > 0 {
+                    thread::sleep(ms(300));
+                }
+            };
+            let builder = builder.max_workers(4);
+            match has_hook {
+                true => builder.on_worker_start(slow),
+                false => builder,
+            }
+        });
         it.pool.set_limit(1).unwrap();
         occupy(&it.pool, &it.gate, 1);
         (0..4).for_each(|_| must_serve(&it.pool, it.child.bystander()));

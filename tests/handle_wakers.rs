@@ -319,3 +319,29 @@ fn law22_a_waker_whose_drop_panics_loses_no_handle() {
         assert_stats!(settle(&pool), completed: 2, discarded: 0);
     });
 }
+
+/// Law 21: the value of a task whose unfinished handle is dropped is dropped on the worker, although the drop of the
+/// handle's waker takes longer than the task.
+#[test]
+fn law21_the_value_of_a_dropped_handle_is_dropped_on_the_worker() {
+    timed(|| {
+        let (pool, gate) = (Arc::new(pool(1, 0)), Arc::new(Gate::new()));
+        let (tell, told) = mpsc::channel();
+        let (key, on) = (gate.key(), move || tell.send(task::slot()).unwrap());
+        let handle = must_await(pool.awaitable(), move || {
+            key.pass();
+            on_drop(on)
+        });
+        gate.wait_entered(1);
+        let (its, own) = (Arc::clone(&pool), Arc::clone(&gate));
+        let until_ended = on_drop(move || {
+            own.open();
+            wait_until("the task's end", || its.stats().completed == 1);
+        });
+        let waker = calling(move || _ = &until_ended);
+        let handle = pending(handle, &waker);
+        drop(waker);
+        drop(handle);
+        assert_eq!(arrives("the drop", &told), Some(0));
+    });
+}

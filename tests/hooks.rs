@@ -356,3 +356,54 @@ fn law05_a_raised_limit_starts_a_worker_for_each_queued_task() {
         assert_stats!(pool.stats(), completed: 5, running: 1);
     });
 }
+
+/// Law 21: a limit is raised beside queued tasks and a future in line, whose waker takes long. The waker holds up none of
+/// them.
+#[test]
+fn law21_a_waker_holds_up_no_start_for_a_queued_task() {
+    timed(|| {
+        let (waker, last) = (Gate::new(), Gate::new());
+        let (pool, hook) = gated(4, 2, |b, gate| b.on_worker_start(gate.hook_of(1)));
+        pool.set_limit(1).unwrap();
+        let gate = hold(&pool, 1);
+        let _openers = (hook.opener(), gate.opener(), waker.opener(), last.opener());
+        let group = pool.group();
+        (0..2).for_each(|_| must_serve_in(&group, || ()));
+        let key = waker.key();
+        let in_line = pool.awaitable().serve_async(last.task());
+        let in_line = pending(in_line, &calling(move || key.pass()));
+        thread::scope(|s| {
+            s.spawn(|| pool.set_limit(4).unwrap());
+            let _openers = (hook.opener(), waker.opener());
+            assert!(group.wait_timeout(Duration::from_secs(20)).is_ok());
+            waker.wait_entered(1);
+        });
+        drop(in_line);
+    });
+}
+
+/// Law 6: a raised limit starts workers for tasks, not for the places of tasks that were taken out of the queue.
+#[test]
+fn law06_a_raised_limit_starts_no_worker_for_a_task_that_is_gone() {
+    timed(|| {
+        let hook = Gate::new();
+        let key = hook.key();
+        let pool = pool_with(64, 200, |b| {
+            b.on_worker_start(move |slot| {
+                if slot > 0 {
+                    key.pass();
+                }
+            })
+        });
+        pool.set_limit(1).unwrap();
+        let gate = hold(&pool, 1);
+        let _openers = (hook.opener(), gate.opener());
+        must_serve(&pool, gate.task());
+        let gone: Vec<_> = (0..100)
+            .map(|_| must_await(pool.awaitable(), || ()))
+            .collect();
+        drop(gone);
+        pool.set_limit(64).unwrap();
+        assert_stats!(pool.stats(), workers: 2, queued: 1);
+    });
+}

@@ -283,6 +283,25 @@ fn no_idle_worker_is_told_of() {
     });
 }
 
+/// A worker that has tasks before it is told of, also if it is between two of them as the shutdown's time is up.
+#[test]
+fn a_straggler_between_two_tasks_is_told_of() {
+    timed(|| {
+        for round in 0..cut(25) {
+            let name = format!("between-{round}");
+            let pool = named(&name, 1, 20_000, |b| b);
+            let (first, last) = (hold(&pool, 1), Gate::new());
+            let _openers = (first.opener(), last.opener());
+            (0..10_000).for_each(|_| must_serve(&pool, || ()));
+            must_serve(&pool, last.task());
+            first.open();
+            let timeout = Duration::from_micros(round % 50);
+            assert_eq!(pool.shutdown(Shutdown::Drain, timeout).stragglers.len(), 1);
+            keeper().event_of(&name, STRAGGLER);
+        }
+    });
+}
+
 /// Each straggler causes one event, however many shutdowns wait for it, on the thread that waited
 /// first.
 #[test]

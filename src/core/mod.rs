@@ -29,7 +29,7 @@ pub(crate) type Claim<'a> = slot::Claim<'a, Task, Record>;
 /// The right to hand a worker its next task.
 pub(crate) type TaskClaim<'a> = slot::TaskClaim<'a, Task, Record>;
 
-/// The state that submissions and workers share. No two of the moving words share a cache line.
+/// The state that submissions and workers share. No two of the parts share a cache line.
 ///
 /// The pool around it is the [`Host`](host::Host). The core knows the host only by that trait.
 #[repr(C)]

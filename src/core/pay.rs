@@ -134,7 +134,7 @@ impl<H: Host> Worker<'_, H> {
     fn pay_busy(&self) -> State {
         if self.ctx.has_debts() {
             let mut owed = self.ctx.take_owed();
-            let kinds = owed.kinds();
+            let kinds = owed.kinds().to_others();
             let pay = || self.core.pay_others(&mut owed);
             self.it.record.while_paying(kinds, pay);
             self.ctx.owe_again(owed);

@@ -3,7 +3,7 @@
 //! The guarantees on admission and accounting rest on the order of the steps at a task's end: the
 //! worker gives the task's permit back, *then* takes its next state (`Idle`, unless a task is queued or it may owe), *then*
 //! counts the task, *then* releases its waiter. So a thread that learns from the counters or the
-//! result that a task has ended finds space, and finds the worker free, or about to look at the queue. Only after that does the worker
+//! result that a task has ended finds space, and finds the worker free, about to look at the queue, or `Calling`. Only after that does the worker
 //! pay what it [owes](crate::work::owed). And only after that does it take the next task. So nothing
 //! slow comes between a task that the worker has taken and its start, unless taking it led to debts.
 //!
@@ -15,8 +15,8 @@
 //!
 //! In a pool with a queue, a worker whose last task came from the queue, or had no waiting caller,
 //! **watches** the queue as well as its own status word, and counts as awake, because its next task is
-//! likely to come through the queue. A worker that was handed a task with a waiting caller watches
-//! only its own word. Such a worker looks at the queue once, after it has published that it is idle. In any pool, a worker that
+//! likely to come through the queue. A worker that was handed a task with a waiting caller, and has seen no queued task at its
+//! end, watches only its own word. Such a worker looks at the queue once, after it has published that it is idle. In any pool, a worker that
 //! becomes idle after `Calling` or a search watches the queue, too. A
 //! worker that watches the queue looks at it once more after it has left the count. So does a worker
 //! that has found a task: other threads may have relied on it.

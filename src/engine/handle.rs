@@ -162,6 +162,8 @@ impl<R> Ticket<R> {
 
 impl<R> Drop for Ticket<R> {
     fn drop(&mut self) {
+        // First of all, so that a worker whose task is found abandoned keeps its value.
+        self.side.node().leave();
         let mut owed = Owed::default();
         // The stored waker must not be called after the handle is gone.
         owed.drop_wake_up(self.side.retract());

@@ -176,7 +176,7 @@ impl Line {
 
     fn pass(&self) {
         let passed = self.lines.pass(POOL, &self.pool, Patience::Waits);
-        if let Some((passed, pool)) = passed.expect("it has waited") {
+        if let Some((passed, pool, _)) = passed.expect("it has waited") {
             self.grant(passed, pool);
         }
     }
@@ -188,7 +188,7 @@ impl Line {
         }
     }
 
-    fn has_turn_in_group(&self, (mut passed, permit): line::Turn<Entry>) {
+    fn has_turn_in_group(&self, (mut passed, permit, _): line::Turn<Entry>) {
         passed.task.of_group = Some(permit);
         match self.pool.take() {
             Ok((pool, _)) => self.grant(passed, pool),
@@ -196,7 +196,7 @@ impl Line {
                 .lines
                 .move_on(&self.pool, passed, || self.is_over(true))
             {
-                Ok(Some((passed, pool))) => self.grant(passed, pool),
+                Ok(Some((passed, pool, _))) => self.grant(passed, pool),
                 Ok(None) => {}
                 Err(passed) => self.refuse(passed),
             },
@@ -254,7 +254,7 @@ impl Line {
         let (ticket, turn) = joined.ok()?;
         match turn {
             Some(turn) if is_member => self.has_turn_in_group(turn),
-            Some((passed, pool)) => self.grant(passed, pool),
+            Some((passed, pool, _)) => self.grant(passed, pool),
             None => {}
         }
         Some(ticket)

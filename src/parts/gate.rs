@@ -47,7 +47,7 @@ use std::fmt;
 const CLOSED: u64 = 1;
 const ASLEEP: u64 = 2;
 const WAITING: u64 = 4;
-/// Set in a result of [`Gate::give`] only: the gate is closed, and no permit is in use any more.
+/// Set in a [`Given`] only: the gate is closed, and no permit is in use any more.
 const OVER: u64 = ASLEEP;
 /// One permit, in the upper 61 bits of both words. The counts wrap.
 const ONE: u64 = 8;
@@ -329,9 +329,9 @@ impl Gate {
         self.take_unless(CLOSED | WAITING)
     }
 
-    /// Takes a permit for the first submission in line.
-    pub(crate) fn take_in_line(&self, _: &mut LineKey) -> Option<Permit> {
-        self.take_unless(CLOSED).ok().map(|(permit, _)| permit)
+    /// Takes a permit for the first submission in line. Returns the flags that it found.
+    pub(crate) fn take_in_line(&self, _: &mut LineKey) -> Option<(Permit, Flags)> {
+        self.take_unless(CLOSED).ok()
     }
 
     /// Gives a permit back.
@@ -466,13 +466,13 @@ mod tests {
         let gate = Gate::new_asleep(1);
         let (line, workers) = (&mut LineKey(()), &mut WorkersKey(()));
         assert!(gate.flags().is_asleep());
-        let permit = gate.take_in_line(line).expect("free");
+        let permit = gate.take_in_line(line).expect("free").0;
         assert!(!gate.sleep(workers), "a permit is taken");
         gate.wake(workers);
         gate.set_waiting(true, line);
         assert!(gate.give(permit).needs_care());
         assert!(gate.take().is_err(), "the first in line comes first");
-        let _ = gate.give(gate.take_in_line(line).expect("free"));
+        let _ = gate.give(gate.take_in_line(line).expect("free").0);
         gate.set_waiting(false, line);
         let _ = gate.give(gate.take().expect("free").0);
         let last = gate.take().expect("free").0;

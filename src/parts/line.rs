@@ -20,7 +20,7 @@
 //! of it after every 64 entries), for no user code, no wake-up and no start of a thread. An entry leaves in logarithmic time, wherever it stands.
 
 use super::backoff::IN_MODELS;
-use super::gate::{Gate, LineKey, Permit};
+use super::gate::{Flags, Gate, LineKey, Permit};
 use crate::parts::completion::WakeUp;
 use crate::sync::{
     lock, lock_by, try_lock, AtomicU64, Guard, IsHeld, LastLocker, Mutex, Ordering, Patience,
@@ -121,8 +121,9 @@ impl Drop for Unanswered {
     }
 }
 
-/// An entry that has a permit of the gate in whose line it stood, and has left that line.
-pub(crate) type Turn<T> = (Passed<T>, Permit);
+/// An entry that has a permit of the gate in whose line it stood, and has left that line; with the flags that were read as
+/// the permit was taken.
+pub(crate) type Turn<T> = (Passed<T>, Permit, Flags);
 
 /// The result of an owner's call to leave the line.
 #[derive(Debug)]
@@ -205,13 +206,13 @@ impl<T: Waits, A> Lists<T, A> {
     /// Takes a permit for the first entry of a line, and takes that entry out.
     fn pass(&mut self, line: u64, pool: &Gate) -> Option<Turn<T>> {
         let ticket = self.first(line)?;
-        let permit = match &self.owners[&ticket].place {
+        let (permit, flags) = match &self.owners[&ticket].place {
             Place::InLine { task, .. } => gate_of(line, task, pool).take_in_line(&mut self.key)?,
             _ => unreachable!("its entry is in line"),
         };
         let (_, task) = self.take_out(ticket, pool).expect("it is in line");
         let owner = Unanswered(ticket);
-        Some((Passed { owner, task }, permit))
+        Some((Passed { owner, task }, permit, flags))
     }
 
     /// Takes an owner's answer, if there is one. The owner has left then.

@@ -41,7 +41,8 @@ fn fetch(line: &Line<'_>, ticket: u64) -> Option<u32> {
 
 fn first_of<'a>(line: &Line<'a>, of: u64, pool: &Gate) -> Option<(Passed<Numbered<'a>>, Permit)> {
     let passed = line.pass(of, pool, Patience::Waits);
-    passed.expect("it has waited")
+    let (passed, permit, _) = passed.expect("it has waited")?;
+    Some((passed, permit))
 }
 
 /// Passes a permit, and answers the entry with its number. Returns the permit.

@@ -274,6 +274,7 @@ impl Pending {
     /// Takes out a task that has ended. Called once the task's handle has the outcome. After that,
     /// a wait for the group may end.
     #[inline]
+    #[must_use]
     pub(crate) fn has_left(self) -> Option<Leaving> {
         self.leave_by(LEFT - ENDED)
     }
@@ -281,6 +282,7 @@ impl Pending {
     /// Takes out a task that was not accepted. Does not give a permit back: a submission that was
     /// refused has done so.
     #[inline]
+    #[must_use]
     pub(crate) fn exit(self) -> Option<Leaving> {
         self.leave_by(LEFT)
     }

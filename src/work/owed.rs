@@ -60,8 +60,10 @@ impl Kinds {
     /// All debts to other threads: those before the wakers.
     const OTHERS: Self = Self((1 << 5) - 1);
     pub(crate) const WAKERS: Self = Self(1 << 5);
-    /// Captures of a task whose turn came too late.
+    /// Values to drop: captures of tasks that did not run, and nodes and wake-ups of waiters that have left.
     pub(crate) const CAPTURES: Self = Self(1 << 6);
+    /// Subscribers are told that the OS has refused a thread.
+    pub(crate) const REFUSED: Self = Self(1 << 7);
     /// A worker asks whether it has to end, or ends.
     pub(crate) const END: Self = Self(1 << 8);
 

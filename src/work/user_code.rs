@@ -21,7 +21,7 @@
 //! | captures of a task whose turn came too late | worker | `Busy` | all debts are paid; after it, its waiter is told |
 //! | `on_panic`, subscribers of a panic | worker | `Busy` | as the task |
 //! | wakers | any thread, at the end of its call; worker | `Calling`, and if it is claimed meanwhile: `Held`, `Offered`, `Busy`, `Paying`; `Paying`; before a task that it has taken: `Busy`; `Offered`, and `Held` while the caller takes the task back | [`wake`], [`call`]: all debts to others are paid |
-//! | captures that were discarded; subscribers of a refused thread | the same | `Paying`; `Busy` as above | [`call`]: the same |
+//! | captures that were discarded; subscribers of a refused thread | the same | `Paying`; before a task that it has taken: `Busy`; `Offered`, and `Held` or `Paying` if the caller takes the task back | [`call`]: the same |
 //! | the start hook | new worker | that of its first order, which may be a task | no thread relies on it to look at the queue |
 //! | the stop hook | ended worker | none: the slot is free | its last look is paid |
 //! | `Waker::clone` of a poll | the polling thread | - | nothing is held |
@@ -78,9 +78,8 @@ impl Frame {
             return true;
         }
         let refused = self.calls.borrow_mut().next_refused();
-        refused
-            .inspect(|error| observe::spawn_failed(env, error))
-            .is_some()
+        let tell = |error| while_paying(Kinds::REFUSED, || observe::spawn_failed(env, error));
+        refused.as_ref().map(tell).is_some()
     }
 }
 

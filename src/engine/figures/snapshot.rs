@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) struct Straggler {
     pub(crate) worker: WorkerId,
     pub(crate) snapshot: WorkerSnapshot,
-    /// Set if it has no task, runs no user code, and is about to end.
+    /// Set if it has no task, runs no user code, and is about to end, because nothing is queued.
     pub(crate) ends: bool,
 }
 
@@ -116,7 +116,7 @@ impl Core {
             .ages
             .as_ref()
             .and_then(|ages| ages.oldest(&self.queue));
-        stats.oldest_queued = oldest.map(age);
+        stats.oldest_queued = oldest.map(age).filter(|_| stats.queued > 0);
         taken
     }
 
@@ -149,13 +149,21 @@ impl Core {
     }
 
     fn straggler(&self, registry: &Registry, slot: usize) -> Straggler {
-        let (snapshot, record) = (self.snapshot(slot), &self.slots[slot].record);
+        let (it, record) = (&self.slots[slot], &self.slots[slot].record);
         let is_registered = matches!(registry.workers.get(slot), Some(Some(_)));
-        let does_nothing = !snapshot.busy && !record.is_new() && record.pays_nothing();
+        let now = || {
+            (
+                record.tally(|| it.load().generation()),
+                record.pays_nothing(),
+            )
+        };
+        let before = now();
+        let snapshot = self.snapshot(slot);
+        let does_nothing = !snapshot.busy && !record.is_new() && before.1 && before == now();
         Straggler {
             worker: self.registered(registry, slot),
             snapshot,
-            ends: is_registered && does_nothing,
+            ends: is_registered && does_nothing && self.queue.is_empty(),
         }
     }
 

@@ -58,20 +58,27 @@ impl Core {
         // A thread may be started for queued tasks; also for those of submissions that found no free
         // slot meanwhile.
         owed.look();
-        self.pay(&mut owed);
         if self.env.hooks.start.is_some() {
-            self.start_for_queued(free);
+            // User code comes last: a waker may take long, or fork.
+            self.pay_others(&mut owed);
+            self.start_for_queued(free, &mut owed);
         }
+        self.pay(&mut owed);
     }
 
     /// Starts workers for queued tasks, at most so many, until the OS gives no thread. A new worker has another one started
     /// if more is queued, but only after its start hook, which may take long.
     #[cold]
-    fn start_for_queued(self: &Arc<Self>, most: usize) {
-        let new = self.new_without_task(&self.registry());
-        let tasks = self.queue.len().saturating_sub(new as u64);
-        for _ in 0..tasks.min(most as u64) {
-            if !self.tell_idle(Patience::Waits) && self.start_worker().is_err() {
+    fn start_for_queued(self: &Arc<Self>, most: usize, owed: &mut Owed) {
+        let mut told = 0;
+        for _ in 0..most {
+            let new = self.new_without_task(&self.registry());
+            if self.stats().queued <= new + told {
+                return;
+            }
+            if self.tell_idle(Patience::Waits) {
+                told += 1;
+            } else if self.start_or_look(owed).is_err() {
                 return;
             }
         }
@@ -128,6 +135,9 @@ impl Core {
 
     /// Returns the number of workers without a task that are still in their start hook.
     fn new_without_task(&self, registry: &Registry) -> usize {
+        if self.env.hooks.start.is_none() {
+            return 0;
+        }
         let is_new =
             |slot: &Slot<_, Record>| slot.record.is_new() && slot.load().state() == State::Paying;
         (self.slots.iter().zip(&registry.workers))

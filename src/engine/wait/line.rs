@@ -48,9 +48,9 @@ impl Core {
 
     /// Goes on with an entry that has a permit of the gate of this line.
     fn has_turn(self: &Arc<Self>, line: u64, turn: Turn<WaitingTask>, owed: &mut Owed) {
-        let (passed, permit) = turn;
+        let (passed, permit, flags) = turn;
         match line {
-            POOL => self.place_passed(passed, permit, self.gate.flags(), owed),
+            POOL => self.place_passed(passed, permit, flags, owed),
             _ => self.has_passed_in_group(passed, permit, owed),
         }
     }

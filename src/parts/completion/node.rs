@@ -275,6 +275,7 @@ impl WaitNode {
     /// # Safety
     /// `this` is the node of a caller that still waits, or of a handle. Its outcome is written.
     /// This is the only call for the node.
+    #[must_use]
     pub(crate) unsafe fn release(this: *const Self) -> (Option<Waker>, bool) {
         // SAFETY: a caller that still waits leaves its node only after `DONE`. It has lost the
         // decision, or its task was taken out and never started. A handle frees its node only if it
@@ -315,11 +316,18 @@ impl WaitNode {
         matches!(self.done.load(Ordering::Acquire), TAKING | DONE)
     }
 
+    /// Says that the handle is about to leave.
+    pub(crate) fn leave(&self) {
+        // ORDERING: C3: set before the handle cancels the task.
+        self.worker_slot.fetch_or(LEAVES, Ordering::AcqRel);
+    }
+
     /// Returns `true` if the handle has left or is leaving. The worker calls this. After `false`,
     /// the handle may still leave at any time.
     pub(crate) fn is_gone(&self) -> bool {
-        // Relaxed: a hint. At the end of the task, `release` reads `done` with Acquire.
-        self.worker_slot.load(Ordering::Relaxed) & LEAVES != 0
+        // ORDERING: C3: a worker that finds its task abandoned by a handle which leaves, finds this, too. Otherwise a
+        // hint: at the end of the task, `release` reads `done` with Acquire.
+        self.worker_slot.load(Ordering::Acquire) & LEAVES != 0
     }
 
     /// Takes the wake-up back. Returns `None` if no wake-up is stored, or if the worker has claimed
@@ -375,8 +383,7 @@ impl WaitNode {
         let (wake_up, done) = (node.retract(), &raw const node.done);
         let is_done = node.is_done();
         if !is_done {
-            // Relaxed: a hint.
-            node.worker_slot.fetch_or(LEAVES, Ordering::Relaxed);
+            node.leave();
         }
         // ORDERING: C4, C5: releases what the handle did before the worker frees the node; on
         // failure, acquires the outcome.

@@ -91,7 +91,7 @@ fn a_wait_parks_at_once_where_it_was_told_to() {
     assert_eq!(node.wait(&passed, true), None);
     // SAFETY: the node is alive although its caller has stopped waiting, and this is the only call
     // for it.
-    unsafe { WaitNode::release(&node) };
+    let _ = unsafe { WaitNode::release(&node) };
     let start = Instant::now();
     thread::park_timeout(Duration::from_secs(20));
     assert!(start.elapsed() < Duration::from_secs(10), "not woken");
@@ -115,7 +115,7 @@ fn a_node_may_go_once_its_caller_is_released() {
             });
             let At(node) = told.recv().expect("a node");
             // SAFETY: the caller waits, and this is the only call for its node.
-            unsafe { WaitNode::release(node) };
+            let _ = unsafe { WaitNode::release(node) };
         });
     }
 }

@@ -193,7 +193,9 @@ mod memory {
             const { assert!(size_of::<Cell<T>>() % STEP as usize == 0) };
             assert!(len > 0);
             let (size, line) = (size_of::<Cell<T>>(), align_of::<Cell<T>>());
-            let mut words = vec![0_u64; (len * size + line) / size_of::<u64>()];
+            let bytes = (len.checked_mul(size)).and_then(|cells| cells.checked_add(line));
+            let bytes = bytes.expect("a block of memory");
+            let mut words = vec![0_u64; bytes / size_of::<u64>()];
             let block = NonNull::from(words.as_mut_slice()).cast::<u8>();
             let up = block.addr().get().wrapping_neg() & (line - 1);
             Self {
