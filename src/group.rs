@@ -292,11 +292,11 @@ impl Group {
     }
 
     /// Waits for at most `d` until no task of the group is pending; see [`Group::wait`]. With
-    /// [`Duration::ZERO`], the call does not wait.
+    /// [`Duration::ZERO`], the call does not wait. If its time is zero or up just then, it may return `Ok` a moment before the
+    /// handles of the last tasks are ready.
     ///
     /// # Errors
-    /// Returns [`Unfinished`] if tasks are still pending after `d`. It holds their number, with those that have ended
-    /// and whose handles are not ready yet.
+    /// Returns [`Unfinished`] if tasks are still pending after `d`. It holds their number.
     ///
     /// ```
     /// use std::sync::mpsc::channel;
@@ -311,14 +311,16 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn wait_timeout(&self, d: Duration) -> Result<(), Unfinished> {
-        if !d.is_zero() {
+        let ended = if d.is_zero() {
+            self.pending() == 0
+        } else {
             let until = Deadline::from_now(d);
-            if self.members.wait(&until, self.core.parallel) {
-                return Ok(());
-            }
+            self.members.wait(&until, self.core.parallel)
+        };
+        if ended {
+            return Ok(());
         }
-        // A task whose handle is not ready yet is inside, and not pending any more.
-        match self.members.inside() as usize {
+        match self.pending() {
             0 => Ok(()),
             pending => Err(Unfinished::new(pending)),
         }

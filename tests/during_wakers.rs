@@ -435,6 +435,7 @@ fn law09_no_age_without_a_queued_task() {
             .unwrap();
         let stats = pool.stats();
         assert_eq!((stats.queued, stats.oldest_queued), (0, None));
+        assert!(stats.running == 1 && stats.idle == 0);
         drop(handle);
     });
 }

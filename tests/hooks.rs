@@ -407,3 +407,32 @@ fn law06_a_raised_limit_starts_no_worker_for_a_task_that_is_gone() {
         assert_stats!(pool.stats(), workers: 2, queued: 1);
     });
 }
+
+/// Law 21: a raised limit starts a worker also for each task beyond the queue's capacity, which was accepted as workers called
+/// wakers.
+#[test]
+fn law21_a_raised_limit_starts_workers_for_tasks_beyond_the_capacity() {
+    timed(|| {
+        let (pool, hook) = gated(4, 0, |b, gate| b.on_worker_start(gate.hook_of(2)));
+        pool.set_limit(2).unwrap();
+        let (first, waker) = (Gate::new(), Gate::new());
+        let _openers = (hook.opener(), waker.opener(), first.opener());
+        let serve = |n| {
+            let key = waker.key();
+            let handle = must_await(pool.awaitable(), first.task());
+            first.wait_entered(n);
+            pending(handle, &calling(move || key.pass()))
+        };
+        let handles = [1, 2].map(serve);
+        first.open();
+        waker.wait_entered(2);
+        let group = pool.group();
+        thread::scope(|s| {
+            (0..2).for_each(|_| drop(s.spawn(|| must_serve_in(&group, || ()))));
+        });
+        pool.set_limit(4).unwrap();
+        assert!(group.wait_timeout(Duration::from_secs(20)).is_ok());
+        waker.open();
+        drop(handles);
+    });
+}

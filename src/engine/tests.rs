@@ -15,7 +15,6 @@ use crate::error::{DeadlineError, Refusal, TaskError};
 use crate::group::Group;
 use crate::parts::cut::cut;
 use crate::parts::gate::{Freed, Permit};
-use crate::parts::members::Ended;
 use crate::parts::slot::State;
 use crate::pool::Pool;
 use crate::stats::{Shutdown, WhenFull};
@@ -426,23 +425,6 @@ fn law10_a_drop_beside_an_abandoned_task_waits_for_one_that_is_being_placed() {
     drop(open);
     assert!(!is_early);
     end(&core);
-}
-
-/// A group's task that has ended, and whose handle is not ready yet, is one that a wait for the group waits for, also
-/// if it may take no time.
-#[test]
-fn a_wait_without_time_waits_for_handles_too() {
-    let pool = Builder::new().max_workers(1).build().expect("a pool");
-    let group = pool.group();
-    let pending = group.members().enter();
-    assert!(pending.has_ended(Ended::Completed).is_none());
-    assert_eq!(group.pending(), 0);
-    let left = group
-        .wait_timeout(Duration::ZERO)
-        .map_err(|left| left.pending());
-    assert_eq!(left, Err(1));
-    assert!(pending.has_left().is_none());
-    assert!(group.wait_timeout(Duration::ZERO).is_ok());
 }
 
 /// In a pool that works, no finding lasts. What lasts is found.

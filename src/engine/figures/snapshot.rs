@@ -8,6 +8,7 @@
 //! of all tasks that have run.
 
 use crate::engine::shared::{Core, Registry, Stopping};
+use crate::parts::slot::State;
 use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{AtomicU64, Ordering};
 use crate::work::env::WorkerId;
@@ -43,6 +44,14 @@ impl Straggler {
     }
 }
 
+/// Returns how many of the tasks pushed have not left the queue. Those that expired or were discarded before they
+/// reached a worker have left it, too. The difference is clamped, because a task that has left the queue may not be
+/// counted yet.
+fn not_taken(stats: &Stats, pushed: u64, taken: u64) -> usize {
+    let gone = taken.wrapping_add(stats.expired + stats.discarded);
+    (pushed.wrapping_sub(gone) as i64).max(0) as usize
+}
+
 /// How often a snapshot of a worker is tried whose tasks end meanwhile. Then it does not say that a task is abandoned.
 const TRIES: usize = 8;
 
@@ -66,12 +75,11 @@ impl Core {
         let taken = self.add_slots(&mut stats);
         let pushed = self.queue.pushed();
         stats.accepted = stats.accepted.wrapping_add(pushed);
-        // Tasks that expired or were discarded before they reached a worker have also left the
-        // queue. The difference is clamped, because a task that has left the queue may not be
-        // counted yet.
-        let gone = taken.wrapping_add(stats.expired + stats.discarded);
-        let queued = (pushed.wrapping_sub(gone) as i64).max(0) as usize;
+        let queued = not_taken(&stats, pushed, taken);
         stats.queued = queued.min(self.queue_capacity);
+        if stats.queued == 0 {
+            stats.oldest_queued = None;
+        }
         // Tasks beyond the capacity are in the queue only until the workers that are being woken for
         // them have taken them. They count as handed over.
         let handed_over = (queued - stats.queued).min(self.max_workers() - stats.running);
@@ -84,6 +92,19 @@ impl Core {
         stats.spawn_failures = load(&counts.spawn_failures);
         stats.hook_panics = load(&self.env.counts.hook_panics);
         stats
+    }
+
+    /// Returns how many tasks are in the queue, with those that workers are being woken for.
+    pub(crate) fn count_queued(&self) -> usize {
+        let counts = &self.host.counts;
+        let mut stats = Stats {
+            // ORDERING: L1: as in `stats`.
+            expired: counts.expired.load(Ordering::SeqCst),
+            discarded: counts.discarded.load(Ordering::SeqCst),
+            ..Stats::default()
+        };
+        let taken = self.add_slots(&mut stats);
+        not_taken(&stats, self.queue.pushed(), taken)
     }
 
     /// Adds the figures of all slots to `stats`. Returns the number of tasks taken from the queue,
@@ -116,7 +137,7 @@ impl Core {
             .ages
             .as_ref()
             .and_then(|ages| ages.oldest(&self.queue));
-        stats.oldest_queued = oldest.map(age).filter(|_| stats.queued > 0);
+        stats.oldest_queued = oldest.map(age);
         taken
     }
 
@@ -152,14 +173,15 @@ impl Core {
         let (it, record) = (&self.slots[slot], &self.slots[slot].record);
         let is_registered = matches!(registry.workers.get(slot), Some(Some(_)));
         let now = || {
-            (
-                record.tally(|| it.load().generation()),
-                record.pays_nothing(),
-            )
+            let tally = record.tally(|| it.load().generation());
+            // One that has just taken a task may not have counted it.
+            let may_have_task = matches!(it.load().state(), State::Busy | State::Searching);
+            let does_nothing = !tally.is_running() && !may_have_task && record.pays_nothing();
+            does_nothing.then_some(tally)
         };
         let before = now();
         let snapshot = self.snapshot(slot);
-        let does_nothing = !snapshot.busy && !record.is_new() && before.1 && before == now();
+        let does_nothing = before.is_some() && before == now() && !record.is_new();
         Straggler {
             worker: self.registered(registry, slot),
             snapshot,

@@ -70,17 +70,16 @@ impl Core {
     /// if more is queued, but only after its start hook, which may take long.
     #[cold]
     fn start_for_queued(self: &Arc<Self>, most: usize, owed: &mut Owed) {
-        let mut told = 0;
+        let mut left = 0;
         for _ in 0..most {
-            let new = self.new_without_task(&self.registry());
-            if self.stats().queued <= new + told {
+            if left == 0 {
+                let new = self.new_without_task(&self.registry());
+                left = self.count_queued().saturating_sub(new);
+            }
+            if left == 0 || !self.tell_idle(Patience::Waits) && self.start_or_look(owed).is_err() {
                 return;
             }
-            if self.tell_idle(Patience::Waits) {
-                told += 1;
-            } else if self.start_or_look(owed).is_err() {
-                return;
-            }
+            left -= 1;
         }
     }
 

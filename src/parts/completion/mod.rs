@@ -36,7 +36,7 @@
 //! |---|---|---|
 //! | C1 | the worker starts the decision or ends `PINNED`, after it has read the node | the caller reads the decision before it leaves |
 //! | C2 | the caller leaves, after it has stored its deadline | the worker completes, or reads the deadline |
-//! | C3 | the worker publishes its slot number, after it has started the decision | the caller of a queued task reads the slot number; a handle marks its task as cancelled in the same word |
+//! | C3 | the worker publishes its slot number, after it has started the decision | the caller of a queued task reads the slot number; a handle marks its task as cancelled, or itself as leaving, in the same word |
 //! | C6 | a worker that offers a task again stores its slot, then the task's generation there | the task's caller reads the generation, then the slot |
 //! | C4 | the worker raises `done`, after it has written the outcome; the caller parks, after it has written its wake-up | the caller reads `done`; the worker reads that the caller parks |
 //! | C5 | a handle sets `done` to `GONE` | the task's end finds that, and frees the node |

@@ -32,8 +32,8 @@ const LINE: usize = align_of::<CachePadded<u8>>();
 
 /// A flag in `worker_slot`: the handle has cancelled its task. Set only in a node on the heap.
 const CANCELLED: u32 = 1 << 31;
-/// A flag in `worker_slot`: the handle has left, or is about to. The worker takes this flag as a
-/// hint. It does not read `done` instead, because that would take the cache line away from a
+/// A flag in `worker_slot`: the handle has left, or is about to. A worker finds it if the handle has cancelled the task as it
+/// leaves; otherwise this is a hint. It does not read `done` instead, because that would take the cache line away from a
 /// waiting thread.
 const LEAVES: u32 = 1 << 30;
 
