@@ -291,9 +291,8 @@ impl Group {
         self.members.wait(&never, self.core.parallel);
     }
 
-    /// Waits for at most `d` until no task of the group is pending; see [`Group::wait`]. With
-    /// [`Duration::ZERO`], the call does not wait. If its time is zero or up just then, it may return `Ok` a moment before the
-    /// handles of the last tasks are ready.
+    /// Waits for at most `d` until no task of the group is pending; see [`Group::wait`]. With [`Duration::ZERO`], the
+    /// call does not wait. If its time is zero or up, it may return a moment before the last handles are ready.
     ///
     /// # Errors
     /// Returns [`Unfinished`] if tasks are still pending after `d`. It holds their number.

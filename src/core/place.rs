@@ -174,8 +174,8 @@ impl<H: Host> Core<H> {
     /// 5. T: an idle worker takes the task.
     /// 6. T: the task goes into the queue if a worker has become idle since way 5. In a pool with a
     ///    queue, it also goes there if a worker has been told to look at it.
-    /// 7. T, F: a thread is started on a free slot. If the OS refuses it, another worker takes the
-    ///    task, while one lives, unless the task must not be queued, or the queue is full.
+    /// 7. T, F: a thread is started on a free slot. If the OS refuses it, an idle worker takes the
+    ///    task; or it is queued, while a worker lives, if it may be and the queue has space.
     /// 8. A1: all workers are busy, so the task waits in the queue. If no worker lives, another
     ///    thread is starting the first one on the last free slot, or the last living worker is about to give its slot back. Then this
     ///    thread tries again.

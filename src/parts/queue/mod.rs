@@ -69,7 +69,7 @@ pub(crate) enum Popped {
     /// The task has been moved out, from this position.
     Task(u64, Permit),
     Empty,
-    /// This call has passed as many dead cells as one step passes, and says so in `Freed::more`.
+    /// This call has looked at as many dead cells as one step passes, and says so in `Freed::more`.
     Passed,
     /// Another thread is between two steps at the oldest position.
     InProgress,

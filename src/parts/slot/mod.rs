@@ -15,8 +15,8 @@
 //! the worker and the waiter compete for the next step. While it is `Busy`, it belongs to the worker, which empties it. In the other states it is empty. Every step
 //! into `Offered` or `Busy` releases what was written there, and the step or the reading by which the next owner takes it acquires it. If
 //! a thread took a step without owning the slot, the mailbox would have two owners. So such steps are
-//! `unsafe`, and their contracts name the threads that may take them. (A thread that is not the worker and calls `claim_self` or `may_park` may hold up that
-//! worker, and harms no memory.)
+//! `unsafe`, and their contracts name the threads that may take them. (A thread that is not the worker and calls `claim_self` or `may_park` harms no memory: that
+//! worker panics, or is held up.)
 
 mod claim;
 mod life;
