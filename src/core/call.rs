@@ -24,7 +24,9 @@ use crossbeam_utils::CachePadded;
 
 /// The host's side of a call: it submits the task, and notes what becomes of it.
 pub(crate) trait Entrance<H> {
-    /// Submits the task. Takes it out of `task` if it is accepted, and leaves it there otherwise.
+    /// Submits the task, by [`Core::accept`](super::Core::accept) or as one that waits for a permit. Takes it out of `task` if it is
+    /// accepted, and leaves it there otherwise, also if its time is up (`Expired`). Calls no user code: what it leads to is
+    /// noted in `debts`.
     fn submit(
         &self,
         core: &Arc<Core<H>>,
@@ -33,7 +35,7 @@ pub(crate) trait Entrance<H> {
         debts: &mut Debts,
     ) -> Result<Location, SubmitError>;
 
-    /// Called by a caller that has taken its task back.
+    /// Called by a caller that has taken its task back. Takes the task out of its set of tasks; waits for no lock, and calls no user code.
     fn has_taken_back(&self, owed: &mut Owed);
 }
 

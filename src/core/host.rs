@@ -22,8 +22,8 @@ pub(crate) enum NotStarted {
 
 /// The pool around a core.
 ///
-/// The core finds a worker for a task and runs it. It asks its host for the rest, by these functions
-/// only. Each doc says what the core relies on. A host that takes entries out of the free ring and puts them back owes a look after that (A3), but
+/// The core finds a worker for a task and runs it. It asks its host for the rest, by these functions,
+/// and for a call by [`Entrance`](super::call::Entrance). Each doc says what the core relies on. A host that takes entries out of the free ring and puts them back owes a look after that (A3), but
 /// for a start that the OS has refused (F2). The host's lock is the lock of its list of workers. A function waits for no
 /// lock, and calls no user code, unless its doc says so.
 pub(crate) trait Host: Sized + Send + Sync + 'static {
@@ -31,7 +31,8 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
 
     /// Starts a worker on a slot that the caller has popped from the free ring. The task is its first
     /// order. Before the worker has that order, it counts as living, and the gate is not `ASLEEP` any more (A1). On failure gives
-    /// the slot back, and returns the permit. Waits for the host's lock, and for the OS.
+    /// the slot back, returns the permit, and leaves the task in `task`. The host never keeps all slots from the free
+    /// ring, so `NotNeeded` means that there is a worker, or that another slot is or comes free. Waits for the host's lock, and for the OS.
     fn start_with(
         core: &Arc<Core<Self>>,
         slot: usize,
@@ -112,7 +113,7 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
 
     /// Ends a worker that is `Retiring`, in these steps. Tries to pay what the worker owes; if more is left, the worker becomes `Paying`.
     /// Waits for the host's lock. Under it, the worker becomes `Paying` if it is needed; or if it is the last one, and
-    /// [`Gate::sleep`](crate::parts::gate::Gate::sleep) fails. Otherwise its slot becomes `Free`, and is pushed to the free ring. Without the lock, pays a look
+    /// [`Gate::sleep`](crate::parts::gate::Gate::sleep) fails. Otherwise its slot becomes `Free`, and is pushed to the free ring, or kept by the host. Without the lock, pays a look
     /// (A2), and returns `None`. A worker that has become `Paying` gets its next step: to search.
     fn end(worker: &Worker<'_, Self>) -> Option<Next>;
 

@@ -31,7 +31,7 @@ pub(crate) type TaskClaim<'a> = slot::TaskClaim<'a, Task, Record>;
 
 /// The state that submissions and workers share. No two of the parts share a cache line.
 ///
-/// The pool around it is the [`Host`](host::Host). The core knows the host only by that trait.
+/// The pool around it is the [`Host`](host::Host). The core knows the host only by that trait, and by the [`Entrance`](call::Entrance) of a call.
 #[repr(C)]
 pub(crate) struct Core<H> {
     pub(crate) env: Env,

@@ -23,7 +23,7 @@
 //! |---|---|---|---|---|
 //! | `CLOSED` | both | no permit can be taken | a shutdown, first in `taken` | - |
 //! | `ASLEEP` | `taken` | no worker is registered: a submission that takes a permit starts one, or waits for the thread that does, or for the slot of the worker that has just ended | the last living worker, as it ends | the spawner of a first worker |
-//! | `WAITING` | both | the line is not empty, and only its first entry may take a permit | a submission that joins an empty line | the thread that empties the line |
+//! | `WAITING` | both | the line is not empty, and only its first entry may take a permit | a submission that joins an empty line, or moves on to one | the thread that empties the line |
 //!
 //! `WAITING` changes only under the line's lock. The last worker sets `ASLEEP` by a step that fails
 //! if a permit is taken. So a submission that has taken a permit and found `ASLEEP` clear may rely on

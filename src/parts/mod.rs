@@ -1,5 +1,5 @@
 //! The mechanisms from which a pool is built. They are generic over the tasks that they carry. They
-//! do not know pools, hooks, or what a group is for.
+//! do not know what a pool or a group is for; nor hooks, handles that users hold, or figures.
 //!
 //! The page of the core knows its host by what it asks of it only. Four words differ therefore. Its *reserve* is the *bench* here; *those who
 //! wait* for a permit stand in a *line*; its *sets of tasks* are *groups*, which have *members*; its *host's lock* is that of the *registry*.
