@@ -347,9 +347,9 @@ impl<H: Host> Core<H> {
     /// still waking up, and a burst of tasks should wake several workers. In all other cases it is
     /// `is_any_counted`.
     ///
-    /// The loop ends: it goes on only if a worker has become idle meanwhile, or after a start that was not
-    /// needed. Then there may be no further worker, or another thread has popped the free slot to start
-    /// one.
+    /// The loop ends: it goes on only if a worker has become idle meanwhile; once after a lock was found free; or after a
+    /// start that was not needed. Then there may be no further worker, nothing is queued, or another thread has popped the
+    /// free slot to start one.
     #[cold]
     pub(crate) fn look(self: &Arc<Self>, enough: fn(Seen) -> bool, owed: &mut Owed) {
         let looked = self.look_by(enough, Patience::Waits, owed);

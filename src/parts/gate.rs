@@ -378,7 +378,7 @@ impl Gate {
         Given(given & (CLOSED | WAITING) | if is_over { OVER } else { 0 })
     }
 
-    /// Changes the bound. Returns how many permits came free, and whether submissions wait for them.
+    /// Changes the bound. Returns by how many it was raised, and whether submissions wait for permits.
     pub(crate) fn set_bound(&self, bound: usize) -> (u64, Given) {
         let bound = clamp(bound);
         // ORDERING: S1: raised before this thread reads `WAITING`.

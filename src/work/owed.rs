@@ -2,7 +2,7 @@
 //!
 //! A step of the engine holds a lock, a cell or another's slot. So it calls no user code, serves no other
 //! submission and starts no second search. It notes here what is left to do. The thread pays it when
-//! it holds none of these: by `Core::pay` (`core/pay.rs`), or by `Ctx::pay` if it has a task in hand.
+//! it holds none of these: by `Core::pay` (`core/pay.rs`), a worker by `Ctx::pay`.
 //! User code comes last, once no count relies on the thread.
 //!
 //! An [`Owed`] that is dropped unpaid is a bug, and panics in debug builds and models.
@@ -365,6 +365,7 @@ impl<T> Few<T> {
 
 /// User code to call: wakers, drops of values, and subscribers.
 #[derive(Debug, Default)]
+#[must_use = "they are to be called, or owed again"]
 pub(crate) struct Calls {
     wakers: Few<Waker>,
     /// Values to drop: the captures of discarded closures, and the nodes of handles that are gone.

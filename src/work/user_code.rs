@@ -2,11 +2,11 @@
 //!
 //! [`call`] is called with nothing held. The code may call the pool again, and so may owe further
 //! calls. These do not nest. They are added to the *frame* of the outer call, further up this thread's
-//! stack, with one exception:
+//! stack:
 //!
 //! * A waker that comes up within a waker is called once that waker has returned.
 //! * A value that comes up anywhere within a frame is dropped once the outer drop has returned.
-//! * A waker that comes up within the drop of a value is called there, because that drop may wait for
+//! * The exception: a waker that comes up within the drop of a value is called there, because that drop may wait for
 //!   what the waker wakes.
 //!
 //! So the stack does not grow with the number of calls. Each pool has its own frame, because a drop

@@ -137,8 +137,8 @@ impl<T> Queue<T> {
 
     // ---- pushing ----------------------------------------------------------------
 
-    /// Returns `true` if `head` has passed the last position of the cell at `tail`, by a `head` that
-    /// is `passed` or older.
+    /// Returns `true` if `head` has passed the last position of the cell at `tail`, if `passed` is a
+    /// value of `head`, perhaps an old one.
     #[inline(always)]
     fn is_passed(&self, tail: u64, passed: u64) -> bool {
         tail.wrapping_sub(passed) <= self.cells.index_mask()

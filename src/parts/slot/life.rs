@@ -7,8 +7,8 @@ impl<T, R> Slot<T, R> {
     // ---- retirement -------------------------------------------------------------
 
     /// Puts the worker of a popped entry of the ready ring on the bench, by clearing `LISTED`.
-    /// Returns `true` if the worker is idle, and so is on the bench from now on. The cleaner calls
-    /// this after it has counted the worker as benched.
+    /// Returns `true` if the worker is idle, and so is on the bench from now on. The cleaner has
+    /// counted the worker as benched before it popped the entry (P1).
     #[must_use]
     pub(crate) fn bench(&self) -> bool {
         self.update(|word| Some(word.without(LISTED)))
