@@ -179,7 +179,7 @@ fn law17_a_snapshot_is_of_one_task() {
                 }
             });
             let _done = on_drop(|| done.store(true, Ordering::Relaxed));
-            for _ in 0..cut(200_000) {
+            for _ in 0..cut(800_000) {
                 for worker in pool.workers() {
                     assert!(worker.abandoned || worker.abandoned_for.is_none());
                     assert!(

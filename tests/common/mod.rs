@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 pub(crate) use checks::assert_stats;
 pub use checks::*;
 pub(crate) use cut::cut;
-use cut::limit;
+pub(crate) use cut::limit;
 pub use futures::*;
 pub use gates::*;
 pub use ledger::{Entry, Gauge, Ledger, Tally};
