@@ -66,6 +66,19 @@ pub(crate) struct Registry {
     pub(crate) bench: VecDeque<(usize, Instant)>,
 }
 
+impl Registry {
+    /// Returns `true` if the slot has a worker that has been registered.
+    pub(crate) fn has_worker(&self, slot: usize) -> bool {
+        matches!(self.workers.get(slot), Some(Some(_)))
+    }
+
+    /// Returns the worker that was started last on a slot.
+    pub(crate) fn started_on(&self, slot: usize) -> WorkerId {
+        let start = self.starts[slot];
+        WorkerId { slot, start }
+    }
+}
+
 /// A thread that has left its slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopping {

@@ -269,7 +269,7 @@ impl Record {
     /// Returns `true` if the running task's waiter has left or cancelled it, or if its own deadline
     /// has passed at the time `now`.
     pub(crate) fn is_abandoned(&self, now: u64) -> bool {
-        self.is_abandoned_by_waiter() || self.due() <= now
+        self.abandoned(now).0
     }
 
     /// Stores the label and the start of the task that begins. Called by the slot's worker only.

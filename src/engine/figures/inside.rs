@@ -1,6 +1,7 @@
 //! What `{pool:?}` shows of the core: the words that decide, read one after the other.
 
 use super::findings::{self, Finding};
+use crate::engine::figures::tally_of;
 use crate::engine::shared::{Core, Registry};
 use crate::parts::backoff::IN_MODELS;
 use crate::parts::gate::Flags;
@@ -136,7 +137,7 @@ impl Core {
         let (mut tasks, mut idle_listed, mut slots) = (0, 0, BTreeMap::new());
         for (index, slot) in self.used_slots().iter().enumerate() {
             let (word, record) = (slot.load(), &slot.record);
-            let tally = record.tally(|| slot.load().generation());
+            let tally = tally_of(slot);
             let it = Inner {
                 word,
                 taken: tally.taken,

@@ -7,6 +7,7 @@
 //! counted is also counted as accepted. If the figures show no running task, they include the ends
 //! of all tasks that have run.
 
+use crate::engine::figures::tally_of;
 use crate::engine::shared::{Core, Registry, Stopping};
 use crate::parts::slot::State;
 use crate::stats::{Stats, WorkerSnapshot};
@@ -35,21 +36,12 @@ impl Straggler {
             running_for: None,
             tasks,
         };
-        let ends = false;
         Self {
             worker,
             snapshot,
-            ends,
+            ends: false,
         }
     }
-}
-
-/// Returns how many of the tasks pushed have not left the queue. Those that expired or were discarded before they
-/// reached a worker have left it, too. The difference is clamped, because a task that has left the queue may not be
-/// counted yet.
-fn not_taken(stats: &Stats, pushed: u64, taken: u64) -> usize {
-    let gone = taken.wrapping_add(stats.expired + stats.discarded);
-    (pushed.wrapping_sub(gone) as i64).max(0) as usize
 }
 
 /// How often a snapshot of a worker is tried whose tasks end meanwhile. Then it does not say that a task is abandoned.
@@ -58,6 +50,11 @@ const TRIES: usize = 8;
 impl Core {
     /// Returns the pool's figures.
     pub(crate) fn stats(&self) -> Stats {
+        self.stats_and_queued().0
+    }
+
+    /// Returns the pool's figures, and how many tasks are in the queue, with those that workers are being woken for.
+    pub(crate) fn stats_and_queued(&self) -> (Stats, usize) {
         let refusals = self.host.counts.refusals();
         let mut stats = Stats {
             refused: refusals.total(),
@@ -75,7 +72,11 @@ impl Core {
         let taken = self.add_slots(&mut stats);
         let pushed = self.queue.pushed();
         stats.accepted = stats.accepted.wrapping_add(pushed);
-        let queued = not_taken(&stats, pushed, taken);
+        // Tasks that expired or were discarded before they reached a worker have also left the
+        // queue. The difference is clamped, because a task that has left the queue may not be
+        // counted yet.
+        let gone = taken.wrapping_add(stats.expired + stats.discarded);
+        let queued = (pushed.wrapping_sub(gone) as i64).max(0) as usize;
         stats.queued = queued.min(self.queue_capacity);
         if stats.queued == 0 {
             stats.oldest_queued = None;
@@ -91,20 +92,7 @@ impl Core {
         stats.waiting = self.host.line.waiting() as usize;
         stats.spawn_failures = load(&counts.spawn_failures);
         stats.hook_panics = load(&self.env.counts.hook_panics);
-        stats
-    }
-
-    /// Returns how many tasks are in the queue, with those that workers are being woken for.
-    pub(crate) fn count_queued(&self) -> usize {
-        let counts = &self.host.counts;
-        let mut stats = Stats {
-            // ORDERING: L1: as in `stats`.
-            expired: counts.expired.load(Ordering::SeqCst),
-            discarded: counts.discarded.load(Ordering::SeqCst),
-            ..Stats::default()
-        };
-        let taken = self.add_slots(&mut stats);
-        not_taken(&stats, self.queue.pushed(), taken)
+        (stats, queued)
     }
 
     /// Adds the figures of all slots to `stats`. Returns the number of tasks taken from the queue,
@@ -116,7 +104,7 @@ impl Core {
         let age = |since: u64| Duration::from_nanos(now.saturating_sub(since));
         for slot in self.used_slots() {
             let record = &slot.record;
-            let tally = record.tally(|| slot.load().generation());
+            let tally = tally_of(slot);
             let [completed, panicked, unrun, offered_again] = tally.ended;
             stats.completed = stats.completed.wrapping_add(completed);
             stats.panicked = stats.panicked.wrapping_add(panicked);
@@ -151,8 +139,7 @@ impl Core {
     /// are being started, and those that have left their slot and run their stop hook.
     pub(crate) fn stragglers(&self, registry: &Registry) -> Vec<Straggler> {
         let is_there = |slot: &usize| {
-            matches!(registry.workers.get(*slot), Some(Some(_)))
-                || registry.starting > 0 && self.slots[*slot].is_held()
+            registry.has_worker(*slot) || registry.starting > 0 && self.slots[*slot].is_held()
         };
         let mut stragglers: Vec<_> = (0..self.slots.len())
             .filter(is_there)
@@ -163,17 +150,10 @@ impl Core {
         stragglers
     }
 
-    /// Returns the worker that was started last on a slot.
-    pub(crate) fn registered(&self, registry: &Registry, slot: usize) -> WorkerId {
-        let start = registry.starts[slot];
-        WorkerId { slot, start }
-    }
-
     fn straggler(&self, registry: &Registry, slot: usize) -> Straggler {
         let (it, record) = (&self.slots[slot], &self.slots[slot].record);
-        let is_registered = matches!(registry.workers.get(slot), Some(Some(_)));
         let now = || {
-            let tally = record.tally(|| it.load().generation());
+            let tally = tally_of(it);
             // One that has just taken a task may not have counted it.
             let may_have_task = matches!(it.load().state(), State::Busy | State::Searching);
             let does_nothing = !tally.is_running() && !may_have_task && record.pays_nothing();
@@ -183,9 +163,9 @@ impl Core {
         let snapshot = self.snapshot(slot);
         let does_nothing = before.is_some() && before == now() && !record.is_new();
         Straggler {
-            worker: self.registered(registry, slot),
+            worker: registry.started_on(slot),
             snapshot,
-            ends: is_registered && does_nothing && self.queue.is_empty(),
+            ends: registry.has_worker(slot) && does_nothing && self.queue.is_empty(),
         }
     }
 
@@ -196,21 +176,19 @@ impl Core {
     /// Returns how many tasks the worker on a slot has run.
     pub(crate) fn tasks_of(&self, slot: usize) -> u64 {
         let it = &self.slots[slot];
-        let tally = it.record.tally(|| it.load().generation());
-        it.record.tasks_of_worker(tally)
+        it.record.tasks_of_worker(tally_of(it))
     }
 
     /// Returns a snapshot of the worker on a slot.
     pub(crate) fn snapshot(&self, slot: usize) -> WorkerSnapshot {
         let it = &self.slots[slot];
         let record = &it.record;
-        let now_counted = || record.tally(|| it.load().generation());
         let read = || {
-            let tally = now_counted();
+            let tally = tally_of(it);
             let described = record.described(tally);
             let abandoned = record.abandoned(self.env.nanos_now());
             // Both are of one task if none has ended between.
-            let is_of_one = now_counted() == tally;
+            let is_of_one = tally_of(it) == tally;
             (tally, described, is_of_one.then_some(abandoned))
         };
         let mut reading = read();

@@ -95,7 +95,7 @@ impl Worker<'_, Shared> {
         let own = registry.workers[slot].take();
         lock(&core.host.ended).extend(own);
         if core.env.hooks.stop.is_some() {
-            let (worker, tasks) = (core.registered(&registry, slot), core.tasks_of(slot));
+            let (worker, tasks) = (registry.started_on(slot), core.tasks_of(slot));
             registry.stopping.push(Stopping { worker, tasks });
         }
         self.it.record.end_worker();

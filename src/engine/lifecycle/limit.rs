@@ -74,7 +74,7 @@ impl Core {
         for _ in 0..most {
             if left == 0 {
                 let new = self.new_without_task(&self.registry());
-                left = self.count_queued().saturating_sub(new);
+                left = self.stats_and_queued().1.saturating_sub(new);
             }
             if left == 0 || !self.tell_idle(Patience::Waits) && self.start_or_look(owed).is_err() {
                 return;

@@ -7,6 +7,7 @@
 
 use crate::core::host::NotStarted;
 use crate::engine::figures::snapshot::Straggler;
+use crate::engine::figures::tally_of;
 use crate::engine::shared::{Core, Registry};
 use crate::parts::backoff::Backoff;
 use crate::parts::deadline::Deadline;
@@ -189,7 +190,7 @@ impl Core {
         slots
             .filter(|(_, worker)| worker.is_some())
             .map(|(slot, _)| {
-                let tally = slot.record.tally(|| slot.load().generation());
+                let tally = tally_of(slot);
                 let is_abandoned = slot.record.is_abandoned(now);
                 (is_abandoned && tally.is_running()).then_some(tally)
             })
