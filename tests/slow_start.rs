@@ -244,6 +244,7 @@ fn law04_no_idle_worker_ends_for_one_in_its_start_hook() {
         must_serve(&pool, move || tell.send(()).unwrap());
         arrives("the next task", &told);
         hook.open();
+        await_workers(&pool, 1);
         assert_eq!(settle(&pool).workers, 1);
     });
 }
