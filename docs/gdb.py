@@ -1,4 +1,4 @@
-"""What `{pool:?}` shows of a pool, but its findings: of a process that is stopped, or of its core dump.
+"""The words that `{pool:?}` shows of a pool, without its findings: of a process that is stopped, or of its core dump.
 
     gdb -p PID -batch -ex "source docs/gdb.py" -ex lazypool
     gdb PROGRAM CORE -batch -ex "source docs/gdb.py" -ex lazypool
@@ -10,6 +10,8 @@ pools on the stacks of all threads. CONTRIBUTING.md, "When a pool hangs", says h
 import gdb
 
 LISTED, PARKED, GENERATION = 1 << 4, 1 << 5, 1 << 6
+# The constants of `work/env.rs` and of `parts/completion/decision.rs`.
+DISTRUSTS, DECISIONS = 1 << 5, ["", "has a waiter", "pinned", "left by its waiter"]
 FLAGS = [(1, "CLOSED"), (2, "ASLEEP"), (4, "WAITING")]
 KINDS = ["dead cells", "look", "leaves", "passes", "over", "wakers", "values", "refused", "end"]
 
@@ -65,15 +67,16 @@ def show(core):
     cells = int(queue["cells"]["len"]) * laps + ((tail & mask) - (head & mask)) // 8
     print(f"cells in use {cells}, oldest {oldest}, head {head}")
     host = core["host"]
-    print(f"threads refused {inner(host['counts']['spawn_failures'])}")
+    print(f"threads refused {inner(host['counts']['spawn_failures'])}, last at push {inner(host['counts']['refused_at'])}")
+    print(f"trusts counts: {not inner(core['env']['phase']) & DISTRUSTS}")
     lock = host["registry"]
     registry = lock["data"]["value"]
     figures = [f"{name} {int(registry[name])}" for name in ["live", "starting", "retiring", "limit"]]
     lists = [f"{name} {int(registry[name]['len'])}" for name in ["stopping", "withheld", "bench"]]
-    print(f"registry ({is_locked(lock)}): " + ", ".join(figures + lists))
+    print(f"registry ({is_locked(lock)}, last locked by {inner(host['registry_locker']):#x}): " + ", ".join(figures + lists))
 
     lines = host["line"]
-    print(f"lines ({is_locked(lines['lists'])}): waiting {inner(lines['waiting']['value'])}")
+    print(f"lines ({is_locked(lines['lists'])}, last locked by {inner(lines['locker']):#x}): waiting {inner(lines['waiting']['value'])}")
 
     tasks = idle_listed = 0
     for index, slot in enumerate(elements(core["slots"])):
@@ -87,6 +90,8 @@ def show(core):
             more = " awake" if awake else ""
             more += " new" if inner(record["is_new"]) else ""
             more += " sleeps" if inner(record["sleeps"]) else ""
+            decision = inner(record["decision"]["word"]) & 7
+            more += f" {DECISIONS[decision]}" if decision else ""
             owed = [name for bit, name in enumerate(KINDS) if pays >> bit & 1]
             more += f" pays {owed}" if owed else ""
             print(f"slot {index}: {word(status, states)}{more}")

@@ -142,6 +142,26 @@ fn law01_a_dead_cell_at_the_head_is_space() {
     });
 }
 
+/// A thread asks how many cells are in use, while another pushes, pops and pushes again. Excludes: an answer that was
+/// never true, on which a task would be refused as beyond a queue that was not full (F1). All interleavings.
+#[test]
+fn the_queue_never_seems_fuller_than_it_was() {
+    check(None, || {
+        let queue = Arc::new(Queue::new(2));
+        let pusher = beside(&queue, |queue| {
+            queue.push(1);
+            let popped = queue.pop();
+            queue.push(2);
+            popped
+        });
+        assert!(queue.len() <= 1, "at most one task is queued at any time");
+        assert_eq!(pusher.join().unwrap(), Some(1));
+        assert_eq!(queue.len(), 1);
+        assert_eq!(queue.pop(), Some(2));
+        queue.assert_at_rest();
+    });
+}
+
 /// The oldest task is taken out while a worker pops, and another task is behind it: the cell is dead at
 /// `head`, or just as `head` arrives there (Q1). Then the cell's permit is free, before any later pop.
 /// Excludes: a dead cell that neither thread passes; a permit given back twice. All interleavings.

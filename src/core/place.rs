@@ -43,6 +43,7 @@ impl<H: Host> Core<H> {
         submission: Submission<'_>,
         debts: &mut Debts,
     ) -> Result<Location, NotAccepted> {
+        submission.assert_fits(task);
         let (permit, flags) = self.gate.take().map_err(NotAccepted::NoPermit)?;
         self.place_fast(permit, flags, task, submission, debts)
             .or_else(|permit| self.place_slowly(permit, flags, task, submission, debts))
@@ -55,6 +56,7 @@ impl<H: Host> Core<H> {
         submission: Submission<'_>,
         debts: &mut Debts,
     ) -> Result<Location, NotAccepted> {
+        submission.assert_fits(task);
         let (permit, flags) = self.gate.take().map_err(NotAccepted::NoPermit)?;
         self.place_slowly(permit, flags, task, submission, debts)
     }

@@ -5,6 +5,7 @@ use crate::parts::completion::{mailbox_id, queue_id, WaitNode};
 use crate::parts::deadline::Deadline;
 use crate::parts::gate::Flags;
 use crate::work::env::Env;
+use crate::work::job::Task;
 
 /// The place where an accepted task was put. A worker that must [pay](super::pay) before it runs the task may have put it
 /// into its mailbox again.
@@ -119,6 +120,14 @@ impl Submission<'_> {
     #[inline]
     pub(crate) fn is_nested(&self, env: &Env) -> bool {
         self.awaited && self.is_on_worker(env)
+    }
+
+    /// Asserts, in debug builds and models, that this is said of such a task: a caller that is blocked for it has a node.
+    #[inline(always)]
+    pub(crate) fn assert_fits(&self, task: &Option<Task>) {
+        let is_calls = || task.as_ref().is_some_and(|task| task.table.awaited);
+        debug_assert_eq!(is_calls(), self.node.is_some(), "a caller and its node");
+        debug_assert!(self.awaited || self.node.is_none(), "a caller waits");
     }
 
     /// If the submission has a node, stores the deadline there, where the task can read it. A

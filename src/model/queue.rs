@@ -128,6 +128,11 @@ impl Queue {
         self.queue.is_empty()
     }
 
+    /// Returns how many cells are in use.
+    pub fn len(&self) -> u64 {
+        self.queue.len()
+    }
+
     /// Returns how many tasks have ever been pushed.
     pub fn pushed(&self) -> u64 {
         self.queue.pushed()

@@ -40,6 +40,7 @@ fn slot(state: State, awake: bool, pays: Kinds) -> Inner {
         is_new: false,
         sleeps: false,
         is_ending_task: false,
+        is_pinned: false,
         pays,
     }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Inner {
     pub(crate) sleeps: bool,
     /// `true` if the worker is idle, and has not counted its last task's end.
     pub(crate) is_ending_task: bool,
+    /// `true` if the worker's decision is `PINNED`, by the worker or by the one who leaves its task.
+    pub(crate) is_pinned: bool,
     pub(crate) pays: Kinds,
 }
 
@@ -94,6 +96,9 @@ impl std::fmt::Debug for Inner {
         }
         if self.is_ending_task {
             f.write_str(" is ending its task")?;
+        }
+        if self.is_pinned {
+            f.write_str(" pinned")?;
         }
         if self.pays != Kinds::NONE {
             write!(f, " pays {:?}", self.pays)?;
@@ -145,6 +150,7 @@ impl Core {
                 is_new: record.is_new(),
                 sleeps: record.sleeps(),
                 is_ending_task: word.is_idle() && tally.is_running(),
+                is_pinned: record.decision.is_pinned(),
                 pays: record.pays(),
             };
             let rests = word.is_idle() && !word.is_benched();

@@ -69,6 +69,12 @@ impl Decision {
         left_at.filter(|left_at| *left_at != 0)
     }
 
+    /// Returns `true` while the worker reads its caller's deadline, or a thread leaves the task.
+    pub(crate) fn is_pinned(&self) -> bool {
+        // Relaxed: a figure.
+        self.word.load(Ordering::Relaxed) & STATE == PINNED
+    }
+
     /// Starts the decision, as the worker is about to run the task.
     pub(crate) fn start(&self, task_id: u64) {
         // ORDERING: C1: comes after the worker has copied what it needs of the node. This is a swap

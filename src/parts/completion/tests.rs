@@ -8,6 +8,11 @@ use std::time::{Duration, Instant};
 
 const WRAP: u64 = u64::MAX / 8;
 
+/// A node, for its worker.
+struct At(*const WaitNode);
+// SAFETY: the pointer is sent for `release` and `Decision::deadline` only, which the worker may call.
+unsafe impl Send for At {}
+
 #[test]
 fn ids_name_one_task_each() {
     let far = [1 << 40, (1 << 40) + 1];
@@ -46,6 +51,30 @@ fn a_started_task_is_its_workers_or_its_callers() {
         it.forget(task_id);
         assert!(!it.is_abandoned());
     }
+}
+
+/// A person who looks at a pool that hangs is told of a task that waits for its caller to store the deadline.
+#[test]
+fn a_task_that_waits_for_its_deadline_is_shown_as_pinned() {
+    let (it, node, task_id) = (&Decision::default(), WaitNode::new(None), mailbox_id(5));
+    it.start(task_id);
+    assert!(!it.is_pinned());
+    thread::scope(|s| {
+        let (tell, told) = mpsc::channel();
+        tell.send(At(&node)).expect("a worker");
+        let asks = s.spawn(move || {
+            let At(node) = told.recv().expect("a node");
+            // SAFETY: the node is alive.
+            unsafe { it.deadline(task_id, node) }
+        });
+        while !it.is_pinned() {
+            thread::yield_now();
+        }
+        assert!(!it.abandon(task_id, 9), "the caller cannot leave");
+        node.set_deadline(70);
+        assert_eq!(asks.join().unwrap(), 70);
+    });
+    assert!(!it.is_pinned() && it.complete(task_id));
 }
 
 #[test]
@@ -100,9 +129,6 @@ fn a_wait_parks_at_once_where_it_was_told_to() {
 /// Raising `done` is the worker's last access. A later access would be a use of freed memory.
 #[test]
 fn a_node_may_go_once_its_caller_is_released() {
-    struct At(*const WaitNode);
-    // SAFETY: the pointer is sent for `release` only, which the worker may call.
-    unsafe impl Send for At {}
     for round in 0..cut(1_000) {
         let (tell, told) = mpsc::channel();
         thread::scope(|s| {

@@ -311,14 +311,23 @@ impl<T> Queue<T> {
         self.load_tail() == head
     }
 
-    /// Returns how many cells are used. Both ends may have moved meanwhile; if both have moved by laps, the result is wrong.
+    /// Returns how many cells were in use as this thread read `tail`, less those that have been freed since, or zero if newer ones
+    /// have, too.
     pub(crate) fn len(&self) -> u64 {
-        let (head, tail) = (self.load_head(), self.load_tail());
+        // In this order, so that the result is never above what was in use: a full queue was full (F1).
+        let tail = self.load_tail();
+        self.used_from(self.load_head(), tail)
+    }
+
+    /// Returns how many positions there are from `head` to `tail`, or zero if `head` is the later one.
+    fn used_from(&self, head: u64, tail: u64) -> u64 {
         let mask = self.cells.index_mask();
-        // The two positions are less than two laps apart, unless this thread was stopped between the two loads.
-        let laps = u64::from(head & !mask != tail & !mask);
-        let ahead = ((tail & mask) / STEP).wrapping_sub((head & mask) / STEP);
-        laps.wrapping_mul(self.cells.len()).wrapping_add(ahead)
+        let lap_and_index = |position: u64| (position & !mask, ((position & mask) / STEP) as i64);
+        let ((head_lap, head), (tail_lap, tail)) = (lap_and_index(head), lap_and_index(tail));
+        // Signed, because the thread may have been stopped between the two loads; and laps wrap.
+        let laps = tail_lap.wrapping_sub(head_lap) as i64 / (mask + 1) as i64;
+        let ahead = laps.saturating_mul(self.cells.len() as i64) + (tail - head);
+        ahead.max(0) as u64
     }
 
     /// Returns the position and the state of the oldest cell.

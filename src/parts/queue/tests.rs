@@ -99,6 +99,25 @@ fn holds_as_many_as_it_has_cells_first_in_first_out() {
     }
 }
 
+/// A thread that asks how full the queue is may be stopped between the loads of the two ends.
+#[test]
+fn a_head_that_has_passed_the_tail_that_was_read_leaves_nothing() {
+    for cells in [1, 2, 3, 8] {
+        for first in [0, before_wrap(cells)] {
+            let queue = Queue::<Item>::starting_at(first, cells);
+            let positions: Vec<_> = std::iter::successors(Some(first), |at| Some(queue.after(*at)))
+                .take(5 * cells)
+                .collect();
+            for (i, head) in positions.iter().enumerate() {
+                for (j, tail) in positions.iter().enumerate() {
+                    let ahead = j.saturating_sub(i) as u64;
+                    assert_eq!(queue.used_from(*head, *tail), ahead, "{cells}: {i} to {j}");
+                }
+            }
+        }
+    }
+}
+
 /// A permit that was given back twice is a bug. It does not overwrite a task.
 #[test]
 #[should_panic(expected = "more tasks are queued than there are permits")]
