@@ -358,6 +358,8 @@ impl Pool {
     /// If the limit is lowered, surplus workers end. Idle workers end at once. A busy worker ends after its task, or
     /// after one more task that was already assigned to it. A limit below [`min_workers`](Pool::min_workers) ends some
     /// of them, too. If the limit is raised, workers are started for queued tasks, waiting submissions and new tasks.
+    /// For queued tasks they come one after the other: each has the next one started once its
+    /// [start hook](Builder::on_worker_start) has returned.
     /// The `min_workers` are not started in advance again. The [slots](crate::task::slot) of workers stay below
     /// `max_workers`, not below `n`.
     ///

@@ -7,18 +7,16 @@ use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::owed::Owed;
 
 impl<H: Host> Core<H> {
-    /// Tells an idle worker to look at the queue, if there is one and something is queued. Returns `false` if no worker is
-    /// idle that this thread may claim. The notice comes after the claim. So no thread relies on this one, which need not look further.
-    pub(crate) fn tell_idle(&self, patience: Patience) -> bool {
+    /// Tells an idle worker to look at the queue, if there is one that this thread may claim, and something is queued.
+    /// The notice comes after the claim. So no thread relies on this one, which need not look further.
+    pub(crate) fn tell_idle(&self, patience: Patience) {
         if self.queue.is_empty() {
-            return true;
+            return;
         }
-        let Some((slot, claim)) = self.claim_by(patience) else {
-            return false;
-        };
-        self.set_last_worker(slot, 0);
-        claim.notify(self.in_flight.notify());
-        true
+        if let Some((slot, claim)) = self.claim_by(patience) {
+            self.set_last_worker(slot, 0);
+            claim.notify(self.in_flight.notify());
+        }
     }
 
     /// Starts a worker for the queue. If none comes, owes a look, because other threads may have relied on this start (A4).

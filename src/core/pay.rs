@@ -49,7 +49,7 @@ impl<H: Host> Core<H> {
 
     /// Pays what a thread owes to other threads. User code is left in `owed`. A thread that holds the lock
     /// for one debt may have been stopped, so that debt comes after those that need other locks (but for `Over`).
-    pub(crate) fn pay_others(self: &Arc<Self>, owed: &mut Owed) {
+    fn pay_others(self: &Arc<Self>, owed: &mut Owed) {
         let mut last = Few::default();
         while let Err(due) = self.pay_others_by(Patience::Tries, owed) {
             // The next ones are passes, too, which need the same lock, and perhaps `Over`, which comes after them.

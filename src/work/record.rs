@@ -199,11 +199,6 @@ impl Record {
         Kinds(self.pays.load(Ordering::Relaxed))
     }
 
-    /// Returns `true` if the worker pays nothing, or at most asks whether it has to end.
-    pub(crate) fn pays_nothing(&self) -> bool {
-        matches!(self.pays(), Kinds::NONE | Kinds::END)
-    }
-
     // ---- abandoned tasks --------------------------------------------------------------
 
     /// Sets the running task's own deadline. Called by the slot's worker only.

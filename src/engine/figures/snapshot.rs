@@ -13,14 +13,28 @@ use crate::parts::slot::State;
 use crate::stats::{Stats, WorkerSnapshot};
 use crate::sync::{AtomicU64, Ordering};
 use crate::work::env::WorkerId;
+use crate::work::owed::Kinds;
 use std::time::Duration;
 
 /// A worker that has not ended by the timeout of a shutdown.
 pub(crate) struct Straggler {
     pub(crate) worker: WorkerId,
     pub(crate) snapshot: WorkerSnapshot,
-    /// Set if it has no task, runs no user code, and is about to end, because nothing is queued.
+    /// Set if it has no task, runs no user code, and is about to end, because nothing is queued. (A submission with a permit in
+    /// hand may still give it a task.)
     pub(crate) ends: bool,
+}
+
+/// Returns `true` if a worker in this state, which runs no task and pays these debts, has no user code before it. One that has just taken a task may not
+/// have counted it, and one that has ended a task not noted what it is about to pay.
+fn rests(state: State, pays: Kinds) -> bool {
+    match state {
+        State::Idle | State::Notified | State::Retiring => {
+            pays == Kinds::NONE || pays == Kinds::END
+        }
+        State::Paying => pays == Kinds::END,
+        _ => false,
+    }
 }
 
 impl Straggler {
@@ -50,11 +64,6 @@ const TRIES: usize = 8;
 impl Core {
     /// Returns the pool's figures.
     pub(crate) fn stats(&self) -> Stats {
-        self.stats_and_queued().0
-    }
-
-    /// Returns the pool's figures, and how many tasks are in the queue, with those that workers are being woken for.
-    pub(crate) fn stats_and_queued(&self) -> (Stats, usize) {
         let refusals = self.host.counts.refusals();
         let mut stats = Stats {
             refused: refusals.total(),
@@ -92,7 +101,7 @@ impl Core {
         stats.waiting = self.host.line.waiting() as usize;
         stats.spawn_failures = load(&counts.spawn_failures);
         stats.hook_panics = load(&self.env.counts.hook_panics);
-        (stats, queued)
+        stats
     }
 
     /// Adds the figures of all slots to `stats`. Returns the number of tasks taken from the queue,
@@ -154,9 +163,7 @@ impl Core {
         let (it, record) = (&self.slots[slot], &self.slots[slot].record);
         let now = || {
             let tally = tally_of(it);
-            // One that has just taken a task may not have counted it.
-            let may_have_task = matches!(it.load().state(), State::Busy | State::Searching);
-            let does_nothing = !tally.is_running() && !may_have_task && record.pays_nothing();
+            let does_nothing = !tally.is_running() && rests(it.load().state(), record.pays());
             does_nothing.then_some(tally)
         };
         let before = now();
@@ -209,6 +216,26 @@ impl Core {
             abandoned_for: abandoned_for.filter(|_| busy),
             running_for: started.map(|at| Duration::from_nanos(now.saturating_sub(at))),
             tasks: record.tasks_of_worker(tally),
+        }
+    }
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests {
+    use super::*;
+
+    /// A worker that may be about to call user code, and has not said so yet, is told of as a straggler.
+    #[test]
+    fn a_worker_that_may_have_debts_does_not_end_by_itself() {
+        use State::{Busy, Calling, Held, Idle, Notified, Offered, Paying, Retiring, Searching};
+        for state in [Idle, Notified, Retiring] {
+            assert!(rests(state, Kinds::NONE) && rests(state, Kinds::END));
+            assert!(!rests(state, Kinds::WAKERS));
+        }
+        assert!(rests(Paying, Kinds::END));
+        assert!(!rests(Paying, Kinds::NONE) && !rests(Paying, Kinds::WAKERS));
+        for state in [Busy, Calling, Held, Offered, Searching] {
+            assert!(!rests(state, Kinds::NONE), "{state:?}");
         }
     }
 }

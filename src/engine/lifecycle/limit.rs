@@ -9,7 +9,7 @@
 
 use crate::engine::shared::{Core, Registry};
 use crate::parts::slot::{Slot, State};
-use crate::sync::{Arc, Ordering, Patience};
+use crate::sync::{Arc, Ordering};
 use crate::work::owed::Owed;
 use crate::work::record::Record;
 
@@ -58,29 +58,7 @@ impl Core {
         // A thread may be started for queued tasks; also for those of submissions that found no free
         // slot meanwhile.
         owed.look();
-        if self.env.hooks.start.is_some() {
-            // User code comes last: a waker may take long, or fork.
-            self.pay_others(&mut owed);
-            self.start_for_queued(free, &mut owed);
-        }
         self.pay(&mut owed);
-    }
-
-    /// Starts workers for queued tasks, at most so many, until the OS gives no thread. A new worker has another one started
-    /// if more is queued, but only after its start hook, which may take long.
-    #[cold]
-    fn start_for_queued(self: &Arc<Self>, most: usize, owed: &mut Owed) {
-        let mut left = 0;
-        for _ in 0..most {
-            if left == 0 {
-                let new = self.new_without_task(&self.registry());
-                left = self.stats_and_queued().1.saturating_sub(new);
-            }
-            if left == 0 || !self.tell_idle(Patience::Waits) && self.start_or_look(owed).is_err() {
-                return;
-            }
-            left -= 1;
-        }
     }
 
     /// Takes a free slot. If a change of the limit has the free slots in hand, waits for its end.

@@ -54,6 +54,25 @@ fn a_start_with_a_hook_has_idle_workers_look_again() {
     end(core);
 }
 
+/// Law 5: a caller's task is queued, and its idle worker has been claimed and not yet told. A thread that raises the limit starts no
+/// other worker for that task.
+#[test]
+fn law05_a_raised_limit_starts_no_thread_beside_a_worker_that_is_being_told() {
+    let builder = Builder::new().max_workers(3).queue_capacity(4);
+    let core = &pool(builder.on_worker_start(|_| ()));
+    core.set_limit(2);
+    assert!(serves(core, || ()));
+    until(|| core.slots[0].load().is_idle() && core.reading().awake == 0);
+    let notice = core.in_flight.notify();
+    let claim = core.slots[0].claim_idle().expect("it is idle");
+    push_only(core, || ());
+    core.set_limit(3);
+    assert_eq!(core.stats().spawned, 1);
+    claim.notify(notice);
+    until(|| core.stats().completed == 2);
+    end(core);
+}
+
 /// A worker that asks whether it has to end does not count as awake meanwhile: the thread that holds the
 /// registry's lock may have been stopped.
 #[test]
