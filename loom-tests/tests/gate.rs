@@ -105,6 +105,22 @@ fn law01_a_count_of_given_permits_may_be_ahead() {
     });
 }
 
+/// Both permits are in use, the bound is lowered to one, and then one task ends, beside a submission. No permit is free at any moment.
+/// Excludes: a submission that reads the old bound, and how many permits are in use after that. All interleavings.
+#[test]
+fn law01_a_lowered_bound_lets_none_in() {
+    check(None, || {
+        let gate = Arc::new(Gate::new(2));
+        let [first, second] = [(); 2].map(|()| gate.take().expect("free").0);
+        let submission = beside(&gate, |gate| gate.take().is_some());
+        gate.set_bound(1);
+        gate.give(first);
+        assert!(!submission.join().unwrap(), "one is in use, of one");
+        gate.give(second);
+        gate.assert_at_rest();
+    });
+}
+
 /// The last worker puts the gate to sleep while a submission takes a permit. Excludes: a permit taken
 /// from a gate that seemed awake, and asleep now; a worker that stays although no permit is taken. Both
 /// outcomes occur. All interleavings.

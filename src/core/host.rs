@@ -73,7 +73,8 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// the push (P3).
     fn has_pushed(core: &Arc<Core<Self>>, position: u64, stamp: u64, owed: &mut Owed);
 
-    /// Counts a task that has left its place and will not run.
+    /// Counts a task that will not run, and is about to leave its place or has left it. Called while the thread may hold the task's cell or slot. Waits for no
+    /// lock.
     fn count_unrun(core: &Core<Self>, end: TaskEnd);
 
     // ---- debts ------------------------------------------------------------------------

@@ -1,20 +1,17 @@
 //! The gate: a semaphore that bounds how many tasks may be accepted and unended. A pool has one, and
 //! so has each limited group.
 //!
-//! The *permits* of a gate are its bound: a pool's are its limit and its queue's capacity together,
-//! a group's are its limit. A task takes a permit when it is accepted, and keeps it until it has
-//! ended. So a submission learns from the gate whether there is space: it takes a permit, or there
-//! is none. The steps after that only decide where the task goes. They cannot run out of space,
-//! because the queue has a cell for each permit.
+//! The *permits* of a gate are its bound: a pool's are its limit and its queue's capacity together, a group's are its limit. A task
+//! takes a permit when it is accepted, and keeps it until it has ended. So a submission learns from the gate whether there is space: it takes
+//! a permit, or there is none. The steps after that only decide where the task goes. They cannot run out of space, because the queue has a
+//! cell for each permit.
 //!
-//! Submissions count the permits ever taken in one word, `taken`. The threads that end tasks count the
-//! permits ever given back in another, `given`. The difference is in use. Each word has a cache line of
-//! its own, so a submission and a task's end do not wait for each other's line. A submission compares
-//! `taken` with `given_seen`, an older value of `given`. It reads `given` only if no permit is free by
-//! that value, so about once in as many submissions as there are permits. If none is free by `given` either,
-//! then none was free when it read `bound`: it had read `taken` before, and reads `given` after that,
-//! and neither count falls. If `given` is even larger than `taken` was, then `taken` has moved, and the
-//! submission tries again.
+//! Submissions count the permits ever taken in one word, `taken`. The threads that end tasks count the permits ever given back in another,
+//! `given`. The difference is in use. Each word has a cache line of its own, so a submission and a task's end do not wait for each other's
+//! line. A submission compares `taken` with `given_seen`, an older value of `given`. It reads `given` only if no permit is free by that
+//! value, so about once in as many submissions as there are permits. If none is free by `given` either, then none was free when it read `bound`: it had read `taken` before, and reads `given` after that, and neither count falls. A
+//! permit that it takes was free when it last read `bound`: it had read how many were given before, and `taken` does not move until
+//! its step. If `given` is even larger than `taken` was, then `taken` has moved, and the submission tries again.
 //!
 //! Submissions that wait for a permit stand in a [line](super::line). Flags tell whether there are any:
 //! one in `given`, for the step that gives a permit back, and one in `taken`, for submissions.
@@ -25,9 +22,8 @@
 //! | `ASLEEP` | `taken` | no worker is registered: a submission that takes a permit starts one, or waits for the thread that does, or for the slot of the worker that has just ended | the last living worker, as it ends | the spawner of a first worker |
 //! | `WAITING` | both | the line is not empty, and only its first entry may take a permit | a submission that joins an empty line, or moves on to one | the thread that empties the line |
 //!
-//! `WAITING` changes only under the line's lock. The last worker sets `ASLEEP` by a step that fails
-//! if a permit is taken. So a submission that has taken a permit and found `ASLEEP` clear may rely on
-//! a living worker for as long as it keeps the permit.
+//! `WAITING` changes only under the line's lock. The last worker sets `ASLEEP` by a step that fails if a permit is taken. So a submission
+//! that has taken a permit and found `ASLEEP` clear may rely on a living worker for as long as it keeps the permit.
 //!
 //! The design is that of a semaphore whose release hands permits on in order, as in tokio's `batch_semaphore`. The
 //! two words are those of a ring with one counter for each side, as in `Members` and in the queue.
@@ -294,13 +290,17 @@ impl Gate {
             if taken & flags != 0 {
                 return Err(Flags(taken));
             }
-            let bound = self.bound() as i64;
-            // ORDERING: S2: acquires what the permit's last task did.
-            let mut given = side.given_seen.load(Ordering::Acquire);
-            if in_use(taken, given) >= bound {
-                given = self.refresh(given);
-                if in_use(taken, given) >= bound {
+            // ORDERING: S2: acquires what the permit's last task did. Read before `bound`, so that a grant is of that moment.
+            let seen = side.given_seen.load(Ordering::Acquire);
+            let bound = self.bound();
+            if in_use(taken, seen) >= bound as i64 {
+                let given = self.refresh(seen);
+                if in_use(taken, given) >= bound as i64 {
                     return Err(Flags(taken));
+                }
+                // The bound may have been lowered before these permits came back.
+                if in_use(taken, given) >= self.bound() as i64 {
+                    continue;
                 }
             }
             // ORDERING: S3: fails if a flag was set, or if `taken` has moved.

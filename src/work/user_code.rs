@@ -20,7 +20,7 @@
 //! | the value of a task whose waiter has left | worker | `Busy` | the task counts as running |
 //! | captures of a task whose turn came too late | worker | `Busy` | all debts are paid; after it, its waiter is told |
 //! | `on_panic`, subscribers of a panic | worker | `Busy` | as the task |
-//! | wakers | any thread, at the end of its call; worker | `Calling`, and if it is claimed meanwhile: `Held`, `Offered`, `Busy`, `Paying`; `Paying`; before a task that it has taken: `Busy`; `Offered`, and `Held` while the caller takes the task back | [`wake`], [`call`]: all debts to others are paid |
+//! | wakers | any thread, at the end of its call, or before it waits in one; worker | `Calling`, and if it is claimed meanwhile: `Held`, `Offered`, `Busy`, `Paying`; `Paying`; before a task that it has taken: `Busy`; `Offered`, and `Held` while the caller takes the task back | [`wake`], [`call`]: all debts to others are paid |
 //! | captures that were discarded; subscribers of a refused thread | the same | `Paying`; before a task that it has taken: `Busy`; `Offered`, and `Held` or `Paying` if the caller takes the task back | [`call`]: the same |
 //! | subscribers of a refused thread, for which the last look of a worker has asked | ended worker | none: the slot is free | [`call`]: all debts to others are paid |
 //! | the start hook | new worker | that of its first order, which may be a task | no thread relies on it to look at the queue |
