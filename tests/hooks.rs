@@ -386,32 +386,6 @@ fn law21_a_waker_holds_up_no_start_for_a_queued_task() {
     });
 }
 
-/// Law 6: a raised limit starts workers for tasks, not for the places of tasks that were taken out of the queue.
-#[test]
-fn law06_a_raised_limit_starts_no_worker_for_a_task_that_is_gone() {
-    timed(|| {
-        let hook = Gate::new();
-        let key = hook.key();
-        let pool = pool_with(64, 200, |b| {
-            b.on_worker_start(move |slot| {
-                if slot > 0 {
-                    key.pass();
-                }
-            })
-        });
-        pool.set_limit(1).unwrap();
-        let gate = hold(&pool, 1);
-        let _openers = (hook.opener(), gate.opener());
-        must_serve(&pool, gate.task());
-        let gone: Vec<_> = (0..100)
-            .map(|_| must_await(pool.awaitable(), || ()))
-            .collect();
-        drop(gone);
-        pool.set_limit(64).unwrap();
-        assert_stats!(pool.stats(), workers: 2, queued: 1);
-    });
-}
-
 /// Law 21: a raised limit starts workers also for tasks beyond the queue's capacity, which was accepted as workers called
 /// wakers.
 #[test]

@@ -289,9 +289,9 @@ fn law04_a_surplus_worker_takes_no_task_that_came_during_a_start() {
     });
 }
 
-/// Law 13: a limit that is raised beside queued tasks does not ask for thread after thread if the OS gives none.
+/// Law 13: a limit that is raised beside queued tasks asks for one thread if the OS gives none.
 #[test]
-fn law13_a_raised_limit_asks_for_a_thread_until_one_is_refused() {
+fn law13_a_raised_limit_asks_for_one_thread_if_that_is_refused() {
     timed(|| {
         let pool = pool_with(64, 16, |b| b.on_worker_start(|_| ()));
         pool.set_limit(1).unwrap();

@@ -246,8 +246,8 @@ impl<H: Host> Core<H> {
     }
 
     /// Places a task for which the OS has refused a thread. Hands it to an idle worker, or else pushes
-    /// it into the queue while a worker lives. The queue takes it only within the pool's
-    /// `queue_capacity`, because the permit beyond that belongs to the thread that is not to be had.
+    /// it into the queue while a worker lives, unless the pool's
+    /// `queue_capacity` is used up: the permit beyond that belongs to the thread that is not to be had.
     #[cold]
     fn place_without_thread(
         self: &Arc<Self>,

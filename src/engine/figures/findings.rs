@@ -56,17 +56,18 @@ pub(crate) enum What {
 }
 
 impl Finding {
-    /// Returns `true` if a count of workers that look at the queue has a unit that no worker has, or nobody looks of
-    /// those who are counted.
-    pub(super) fn is_of_counts(&self) -> bool {
-        matches!(
-            self.what,
-            What::AwakeUnitsInHand | What::NoticesInHand | What::LookNotDone
-        )
+    /// Returns `true` if a count of workers that look at the queue has a unit that no worker has.
+    pub(super) fn is_lost_unit(&self) -> bool {
+        matches!(self.what, What::AwakeUnitsInHand | What::NoticesInHand)
+    }
+
+    /// Returns `true` if nobody looks of those who are to.
+    pub(super) fn is_look_not_done(&self) -> bool {
+        self.what == What::LookNotDone
     }
 
     /// Returns `true` if both are about the same event, perhaps with other counts.
-    fn is_like(&self, other: &Self) -> bool {
+    pub(super) fn is_like(&self, other: &Self) -> bool {
         (self.what, self.slot, self.at) == (other.what, other.slot, other.at)
     }
 }
@@ -83,20 +84,6 @@ impl fmt::Debug for Finding {
         }
         Ok(())
     }
-}
-
-/// Keeps the findings that are in a later reading, too, with the smaller count.
-pub(super) fn keep_lasting(all: &mut Vec<Finding>, later: &Reading) {
-    let again = of(later);
-    all.retain_mut(
-        |finding| match again.iter().find(|it| it.is_like(finding)) {
-            Some(it) => {
-                finding.count = finding.count.min(it.count);
-                true
-            }
-            None => false,
-        },
-    );
 }
 
 /// Returns what this reading says.

@@ -114,26 +114,6 @@ fn a_queue_that_waits_is_found() {
     assert_eq!(says(all_busy), "[]", "all workers are busy");
 }
 
-/// A nudge watches the counts for half a second. In a pool whose tasks move, it does not take one look that is due after the
-/// other for a look that nobody does.
-#[test]
-fn a_look_that_is_not_done_lasts_only_beside_the_same_task() {
-    let at = |head| {
-        let mut it = at_rest();
-        (it.permits_in_use, it.cells_in_use, it.oldest_cell) = (1, 1, CellState::Full);
-        (it.awake, it.head) = (1, head);
-        it.slots
-            .insert(1, slot(State::Searching, true, Kinds::NONE));
-        it
-    };
-    let mut all = of(&at(8));
-    assert_eq!(format!("{all:?}"), "[LookNotDone(1)]");
-    keep_lasting(&mut all, &at(8));
-    assert_eq!(all.len(), 1);
-    keep_lasting(&mut all, &at(16));
-    assert!(all.is_empty());
-}
-
 #[test]
 fn a_worker_that_waits_is_found() {
     let with = |state, pays| says(|it| _ = it.slots.insert(1, slot(state, false, pays)));

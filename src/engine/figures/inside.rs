@@ -204,7 +204,16 @@ impl Core {
                 false => thread::yield_now(),
             }
             last = self.reading();
-            findings::keep_lasting(&mut all, &last);
+            let again = findings::of(&last);
+            all.retain_mut(
+                |finding| match again.iter().find(|it| it.is_like(finding)) {
+                    Some(it) => {
+                        finding.count = finding.count.min(it.count);
+                        true
+                    }
+                    None => false,
+                },
+            );
         }
         (all, last)
     }
@@ -214,7 +223,8 @@ impl Core {
     /// although tasks are queued. Otherwise they are wrong until both have been zero: a worker that is stopped may be in them.
     pub(crate) fn may_trust_counts(&self) -> bool {
         let trusts = self.env.trusts_counts();
-        let mut lasting = None;
+        // Whether this was to be seen in all readings.
+        let (mut units, mut looks) = (true, true);
         for _ in 0..WATCHES {
             let it = Reading {
                 trusts_counts: true,
@@ -223,10 +233,10 @@ impl Core {
             if it.awake + it.notified == 0 {
                 return true;
             }
-            let lasting = lasting.get_or_insert_with(|| findings::of(&it));
-            lasting.retain(Finding::is_of_counts);
-            findings::keep_lasting(lasting, &it);
-            if trusts && lasting.is_empty() {
+            let says = findings::of(&it);
+            units &= says.iter().any(Finding::is_lost_unit);
+            looks &= says.iter().any(Finding::is_look_not_done);
+            if trusts && !units && !looks {
                 return true;
             }
             match IN_MODELS {

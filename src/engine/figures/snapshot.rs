@@ -25,7 +25,7 @@ pub(crate) struct Straggler {
     pub(crate) ends: bool,
 }
 
-/// Returns `true` if a worker in this state, which runs no task and pays these debts, has no user code before it. One that has just taken a task may not
+/// Returns `true` if a worker in this state, which runs no task and pays these debts, has no user code before it but for its hooks. One that has just taken a task may not
 /// have counted it, and one that has ended a task not noted what it is about to pay.
 fn rests(state: State, pays: Kinds) -> bool {
     match state {
