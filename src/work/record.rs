@@ -10,7 +10,7 @@ use super::about::About;
 use crate::parts::completion::Decision;
 use crate::parts::in_flight::Awake;
 use crate::parts::members::Members;
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering, PlainU64};
 use crate::work::env::NEVER;
 use crate::work::job::TaskEnd;
 use crate::work::owed::Kinds;
@@ -45,7 +45,7 @@ pub(crate) struct Record {
     sleeps: std::sync::atomic::AtomicBool,
     /// The id of the task to whose end the wakers belong that the worker calls, or called last. The worker's next step publishes it. It only chooses a worker, so it is no atomic
     /// of `sync`.
-    calls_for: std::sync::atomic::AtomicU64,
+    calls_for: PlainU64,
     /// The running task's own deadline, as returned by
     /// [`Env::nanos`](crate::work::env::Env::nanos), or [`NEVER`].
     due: AtomicU64,
@@ -101,7 +101,7 @@ impl Record {
             awake: Awake::default(),
             pays: AtomicU64::new(0),
             sleeps: std::sync::atomic::AtomicBool::new(false),
-            calls_for: std::sync::atomic::AtomicU64::new(0),
+            calls_for: PlainU64::new(0),
             due: AtomicU64::new(NEVER),
             group: AtomicPtr::new(std::ptr::null_mut()),
         }
