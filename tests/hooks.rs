@@ -386,7 +386,7 @@ fn law21_a_waker_holds_up_no_start_for_a_queued_task() {
     });
 }
 
-/// Law 21: a raised limit starts workers also for tasks beyond the queue's capacity, which was accepted as workers called
+/// Law 21: a raised limit starts workers also for tasks beyond the queue's capacity, which were accepted as workers called
 /// wakers.
 #[test]
 fn law21_a_raised_limit_starts_workers_for_tasks_beyond_the_capacity() {

@@ -28,12 +28,10 @@ pub(crate) struct Straggler {
 /// Returns `true` if a worker in this state, which runs no task and pays these debts, has no user code before it but for its hooks. One that has just taken a task may not
 /// have counted it, and one that has ended a task not noted what it is about to pay.
 fn rests(state: State, pays: Kinds) -> bool {
+    use State::{Idle, Notified, Paying, Retiring};
     match state {
-        State::Idle | State::Notified | State::Retiring => {
-            pays == Kinds::NONE || pays == Kinds::END
-        }
-        State::Paying => pays == Kinds::END,
-        _ => false,
+        Idle | Notified | Retiring => matches!(pays, Kinds::NONE | Kinds::END),
+        _ => (state, pays) == (Paying, Kinds::END),
     }
 }
 

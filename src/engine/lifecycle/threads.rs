@@ -147,8 +147,7 @@ impl Core {
         }
         registry.starting += 1;
         registry.last_start += 1;
-        let start = registry.last_start;
-        registry.starts[slot] = start;
+        registry.starts[slot] = registry.last_start;
         let used = &self.host.headcount.used;
         // Relaxed: only threads with the registry's lock write it.
         if used.load(Ordering::Relaxed) <= slot as u64 {
@@ -157,7 +156,7 @@ impl Core {
         }
         // SAFETY: the caller popped the slot's free entry, and uses it once.
         let claim = unsafe { self.slots[slot].begin_start() };
-        Ok((claim, WorkerId { slot, start }))
+        Ok((claim, registry.started_on(slot)))
     }
 
     /// Gives back the slot of a start for which the OS refused a thread.

@@ -116,7 +116,7 @@ impl<T> Queue<T> {
     fn number(&self, position: u64) -> u64 {
         (self.lap_of(position))
             .wrapping_mul(self.cells.len())
-            .wrapping_add((position & self.cells.index_mask()) / STEP)
+            .wrapping_add(self.cell_of(position) as u64)
     }
 
     // ---- the ends ---------------------------------------------------------------
@@ -322,12 +322,10 @@ impl<T> Queue<T> {
     /// Returns how many positions there are from `head` to `tail`, or zero if `head` is the later one.
     fn used_from(&self, head: u64, tail: u64) -> u64 {
         let mask = self.cells.index_mask();
-        let lap_and_index = |position: u64| (position & !mask, ((position & mask) / STEP) as i64);
-        let ((head_lap, head), (tail_lap, tail)) = (lap_and_index(head), lap_and_index(tail));
-        // Signed, because the thread may have been stopped between the two loads; and laps wrap.
-        let laps = tail_lap.wrapping_sub(head_lap) as i64 / (mask + 1) as i64;
-        let ahead = laps.saturating_mul(self.cells.len() as i64) + (tail - head);
-        ahead.max(0) as u64
+        // Signed, because the thread may have been stopped between the two loads. Laps wrap.
+        let laps = (tail & !mask).wrapping_sub(head & !mask) as i64 / (mask + 1) as i64;
+        let cells = self.cell_of(tail) as i64 - self.cell_of(head) as i64;
+        (laps * self.cells.len() as i64 + cells).max(0) as u64
     }
 
     /// Returns the position and the state of the oldest cell.
