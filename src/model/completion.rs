@@ -139,7 +139,9 @@ impl Decision {
             // did not, loom would report it.
             unsafe {
                 (*task.call).outcome.with_mut(|o| *o = Some(result));
-                WaitNode::release(task.node());
+                let (waker, gone) = WaitNode::release(task.node());
+                // The caller is a thread that waits, not a handle.
+                assert!(waker.is_none() && !gone);
             }
         } else {
             self.0.forget(task.task_id);
