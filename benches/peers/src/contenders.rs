@@ -1,5 +1,7 @@
 //! The pools under test.
 
+mod ring;
+
 use crate::instructions;
 use crate::workloads::{self, Workload};
 use crossbeam_channel::bounded;
@@ -112,7 +114,7 @@ fn entry<C: Contender>() -> Entry {
 }
 
 /// Returns all contenders, in the order of the table.
-pub(crate) fn all() -> [Entry; 15] {
+pub(crate) fn all() -> [Entry; 16] {
     [
         entry::<Ours>(),
         entry::<Lazypool<1>>(),
@@ -124,6 +126,7 @@ pub(crate) fn all() -> [Entry; 15] {
         entry::<Lazypool<7>>(),
         entry::<crossbeam_channel::Sender<Boxed>>(),
         entry::<parkring::channel::Sender<Boxed>>(),
+        entry::<ring::RingPool>(),
         entry::<parkring::ThreadPool>(),
         entry::<threadpool::ThreadPool>(),
         entry::<rusty_pool::ThreadPool>(),

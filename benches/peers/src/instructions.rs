@@ -28,11 +28,12 @@ const REFUSAL: &str = "refusal";
 const UNQUEUED_REFUSAL: &str = "refusal, no queue";
 
 /// The operations of each contender that can queue all tasks while its worker is busy.
-const COUNTED: [(&str, &[&str]); 5] = [
+const COUNTED: [(&str, &[&str]); 6] = [
     (OURS, &[PUSH, RUN, REFUSAL, UNQUEUED_REFUSAL]),
     (AGES, &[PUSH, RUN]),
     ("crossbeam-channel", &[PUSH, RUN, REFUSAL]),
     ("parkring channel", &[PUSH, RUN, REFUSAL]),
+    ("crossbeam-queue", &[PUSH, RUN, REFUSAL]),
     ("rusty_pool", &[PUSH, RUN]),
 ];
 
