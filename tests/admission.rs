@@ -101,7 +101,7 @@ fn law01_a_burst_onto_an_idle_worker_is_accepted_with_a_start_hook() {
 /// Law 1: at no moment are more accepted tasks unended than there is space for. After the load that
 /// saturated the pool, the whole cap is usable. See pond 108, 115.
 #[test]
-fn law01_never_more_unended_tasks_than_room() {
+fn law01_never_more_unended_tasks_than_space() {
     timed_each([(1, 0), (2, 0), (1, 2), (2, 3)], |(max, queue)| {
         let pool = retiring(max, queue, ms(1));
         // A task is counted late when accepted and early when ended, so the count is never too
@@ -168,7 +168,7 @@ fn callers_never_refused((max, queue): (usize, usize), idle: Duration, turns: u6
 /// the retirement of the only worker able to take it is accepted, and runs. See pond 33,
 /// elasticsearch 124667.
 #[test]
-fn law01_law06_as_many_callers_as_room_are_never_refused() {
+fn law01_law06_as_many_callers_as_space_are_never_refused() {
     timed(|| {
         callers_never_refused((1, 0), Duration::MAX, rounds(20_000), 0);
         for shape in [(2, 0), (8, 0), (1, 1), (1, 3), (3, 5)] {
@@ -188,28 +188,28 @@ fn law01_law06_as_many_callers_as_room_are_never_refused() {
 /// longer. After that the whole queue is free, even for a worker of the pool. The worker fills it
 /// in a time that is proportional to its length.
 #[test]
-fn law01_cancelled_tasks_leave_their_room() {
-    const ROOM: usize = cut(1 << 17) as usize;
+fn law01_cancelled_tasks_leave_their_space() {
+    const SPACE: usize = cut(1 << 17) as usize;
     timed(|| {
-        let (pool, gate) = (Arc::new(pool(1, ROOM)), Gate::new());
+        let (pool, gate) = (Arc::new(pool(1, SPACE)), Gate::new());
         let own = Arc::downgrade(&pool);
         let (tell, told) = mpsc::channel();
         occupy_then(&pool, &gate, move || {
             let pool = own.upgrade().unwrap();
             let start = Instant::now();
-            let served = (0..=ROOM).take_while(|_| pool.serve(|| ()).is_ok());
+            let served = (0..=SPACE).take_while(|_| pool.serve(|| ()).is_ok());
             tell.send((served.count(), start.elapsed())).unwrap();
         });
         let [older, younger] = [(); 2].map(|()| pool.group());
-        for n in 0..ROOM {
-            must_serve_in(if n < ROOM / 2 { &older } else { &younger }, || ());
+        for n in 0..SPACE {
+            must_serve_in(if n < SPACE / 2 { &older } else { &younger }, || ());
         }
         younger.cancel();
         saturated(pool.serve(|| ()));
         older.cancel();
         gate.open();
         let (served, took) = arrives("the number of tasks", &told);
-        assert_eq!(served, ROOM);
+        assert_eq!(served, SPACE);
         // The limit is many times as long as filling the queue takes.
         assert!(took < Duration::from_secs(4), "{took:?}");
         at_rest(&pool);

@@ -111,7 +111,7 @@ fn law14_do_with_deadline_waits_within_its_deadline() {
 /// Law 14: a queued task that expires at its turn makes space as one that runs does: each lets one
 /// caller in.
 #[test]
-fn law14_a_task_that_does_not_start_makes_room_too() {
+fn law14_a_task_that_does_not_start_makes_space_too() {
     timed(|| {
         let pool = pool(1, 2, WhenFull::Block);
         let (first, second) = (Gate::new(), Gate::new());
@@ -178,7 +178,7 @@ fn law14_block_for_waits_only_so_long() {
 /// the queue it is refused as `OnWorker`, or as `Saturated` where the policy would not wait.
 /// `do_with_deadline` and `Scope::serve` never queue. See ants 197.
 #[test]
-fn law14_nothing_waits_for_room_on_a_worker_of_the_pool() {
+fn law14_nothing_waits_for_space_on_a_worker_of_the_pool() {
     let cases = [
         WhenFull::Refuse,
         WhenFull::Block,

@@ -154,7 +154,7 @@ fn law04_occupied_surplus_workers_end_after_their_task() {
 
 /// Raising the limit wakes submitters that wait for space, and starts workers for queued tasks.
 #[test]
-fn law04_raising_the_limit_makes_room() {
+fn law04_raising_the_limit_makes_space() {
     timed(|| {
         let pool = Arc::new(pool(3, 1));
         pool.set_limit(1).expect("limit");

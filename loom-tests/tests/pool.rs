@@ -133,7 +133,7 @@ fn push_against_first_park() {
 /// has cells. Excludes: a refusal because the queue is full, while a worker without a task looks at
 /// it. Preemptions: 3.
 #[test]
-fn room_for_a_worker_and_a_cell() {
+fn space_for_a_worker_and_a_cell() {
     check_tasks(3, warm(1, 1), |pool, ran| {
         assert!(call(pool));
         assert!(pool.serve(ran.task()).is_ok());

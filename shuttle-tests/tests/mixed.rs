@@ -1,9 +1,10 @@
 //! Mixed verbs: panics, deadlines, nested calls, scopes; bursts; a limit that is set at run time;
-//! threads that the OS refuses.
+//! threads that the OS refuses; snapshots of a worker between two tasks.
 #![cfg(lazypool_shuttle)]
 
 use lazypool::model::set_options;
-use shuttle_tests::{explore, join_all, wait_until, Rig};
+use lazypool::Shutdown;
+use shuttle_tests::{explore, join_all, step, wait_until, Rig};
 use std::time::Duration;
 
 /// Several threads each make a few calls of any verb. Laws 1 to 5, 7 to 9, 15, 17, 18.
@@ -91,5 +92,32 @@ fn no_threads() {
             wait_until(|| rig.wait_small(Duration::MAX));
         }
         rig.end(Vec::new(), None);
+    });
+}
+
+/// All that a snapshot of a worker says is of one task: those that have run too long have one label, the others have
+/// another. Law 17.
+#[test]
+fn a_snapshot_is_of_one_task() {
+    explore("a_snapshot_is_of_one_task", |dice| {
+        let rig = Rig::new(false, 1, 4, |b| b);
+        rig.judge_no_refusal();
+        let reads = rig.beside(dice, |rig, _| {
+            for worker in (0..8).flat_map(|_| rig.pool.workers()) {
+                assert!(worker.abandoned || worker.abandoned_for.is_none());
+                assert!(
+                    !worker.abandoned || worker.label != Some("in time"),
+                    "{worker:?}"
+                );
+            }
+        });
+        for _ in 0..dice.between(2, 5) {
+            let _ = rig.pool.labeled("in time").serve(step);
+            let late = rig.pool.labeled("late").run_limit(Duration::ZERO);
+            let _ = late.serve(step);
+        }
+        join_all(vec![reads]);
+        let report = rig.pool.shutdown(Shutdown::Drain, Duration::MAX);
+        assert!(report.is_clean(), "{report:?}");
     });
 }

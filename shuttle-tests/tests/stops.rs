@@ -241,6 +241,38 @@ fn a_stop_hook() {
     });
 }
 
+/// A hook of the first worker does not return: its start hook, or what wraps its first task, before or after that task. All
+/// calls do, and all other tasks end.
+#[test]
+fn a_hook_of_a_worker() {
+    explore("a_hook_of_a_worker", |dice| {
+        let (workers, queue, idle) = (dice.between(2, 3), dice.of(&[0, 1, 4, 8]), dice.idle());
+        let (stop, kind) = (Stop::new(), dice.below(3));
+        let its = stop.clone();
+        let rig = Rig::new(false, workers, queue, |b| {
+            let b = b.idle_timeout(idle);
+            match kind {
+                0 => b.on_worker_start(move |_| its.here()),
+                1 => b.around(move |task| {
+                    its.here();
+                    task();
+                }),
+                _ => b.around(move |task| {
+                    task();
+                    its.here();
+                }),
+            }
+        });
+        let first = rig.serve(Adds::NOTHING, step);
+        first.expect("a new pool");
+        wait_until(|| stop.has_stopped());
+        join_all(crowd(&rig, dice));
+        rig.wait_until_left(1);
+        stop.go();
+        rig.end(Vec::new(), None);
+    });
+}
+
 /// A waker that submits once, with `Refuse`.
 struct Submits(Weak<Rig>, AtomicU64);
 

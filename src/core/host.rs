@@ -8,6 +8,7 @@ use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::job::{Task, TaskEnd};
 use crate::work::owed::Owed;
 use std::io;
+use std::time::Duration;
 
 /// The reason why no worker was started. If the spawner had popped a slot, it has given it back to the host.
 #[derive(Debug)]
@@ -121,6 +122,7 @@ pub(crate) trait Host: Sized + Send + Sync + 'static {
     /// Called by a worker that has ended, after its last step on the slot. May call user code, and waits for the host's lock.
     fn has_ended(worker: &Worker<'_, Self>);
 
-    /// Parks a worker whose word says `PARKED`. Returns when it is unparked, or at any time before.
-    fn sleep(core: &Core<Self>);
+    /// Returns for how long a worker whose word says `PARKED` may sleep at most: `Duration::MAX` is until it is unparked. Returns
+    /// `None` if it must not sleep yet, because it has done the host's work instead, or is to ask again. Waits for no lock.
+    fn may_sleep(core: &Core<Self>) -> Option<Duration>;
 }

@@ -13,7 +13,7 @@ use crate::parts::completion::{mailbox_id, NO_TASK};
 use crate::parts::gate::{Freed, Permit};
 use crate::parts::in_flight::Seen;
 use crate::parts::slot::{Order, State};
-use crate::sync::{assert_not_relied_on, Arc, IsHeld, Patience};
+use crate::sync::{assert_holds_nothing, Arc, IsHeld, Patience};
 use crate::work::job::Task;
 use crate::work::owed::{Debts, Due, Few, Owed};
 use crate::work::user_code;
@@ -78,7 +78,7 @@ impl<H: Host> Core<H> {
         // A process that did not build the pool has no workers, and owes nothing to them.
         let pays = self.env.is_own_process();
         while let Some(due) = self.next_due(owed) {
-            assert_not_relied_on();
+            assert_holds_nothing();
             match due {
                 Due::Leave(leaving) => leaving.finish(patience).map_err(Due::Leave)?,
                 _ if !pays => {}

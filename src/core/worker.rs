@@ -32,13 +32,14 @@ use crate::parts::gate::{Freed, Permit};
 use crate::parts::in_flight::MustLook;
 use crate::parts::queue::Popped;
 use crate::parts::slot::{Order, Slot, State};
-use crate::sync::{now, Arc};
+use crate::sync::{now, thread, Arc};
 use crate::work::context::Ctx;
 use crate::work::env::WorkerId;
 use crate::work::job::{End, Task, TaskEnd};
 use crate::work::owed::{Kinds, Owed};
 use crate::work::record::Record;
 use std::cell::Cell;
+use std::time::Duration;
 
 /// Runs a worker on a slot, from the start of its thread to its end.
 pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, worker: WorkerId) {
@@ -349,18 +350,25 @@ impl<H: Host> Worker<'_, H> {
                 return Next::Search(None);
             }
             if self.it.may_park() {
-                let start = now();
-                self.it.record.set_sleeps(true);
-                H::sleep(self.core);
-                self.it.record.set_sleeps(false);
-                self.ctx.yield_timer.end();
-                self.spin.slept(now().saturating_duration_since(start));
+                if let Some(longest) = H::may_sleep(self.core) {
+                    self.sleep(longest);
+                }
             } else {
                 // Another thread has claimed the worker. It is about to write the order, or has
                 // written it.
                 backoff.wait();
             }
         }
+    }
+
+    /// Sleeps until this worker is unparked, at most for `longest`, or for a shorter time.
+    fn sleep(&self, longest: Duration) {
+        let start = now();
+        self.it.record.set_sleeps(true);
+        park(longest);
+        self.it.record.set_sleeps(false);
+        self.ctx.yield_timer.end();
+        self.spin.slept(now().saturating_duration_since(start));
     }
 
     /// Returns the next step if there is an order, or if this worker watches the queue and a task
@@ -384,5 +392,16 @@ impl<H: Host> Worker<'_, H> {
         }
         let is_there = self.it.record.awake.is_counted() && self.core.queue.is_filled();
         (is_there && self.claim_own_slot()).then_some(Next::Search(None))
+    }
+}
+
+/// Parks this thread, at most for `longest`. A model of loom has no time, so it has no such end.
+fn park(longest: Duration) {
+    match longest {
+        Duration::MAX => thread::park(),
+        #[cfg(not(lazypool_loom))]
+        longest => thread::park_timeout(longest),
+        #[cfg(lazypool_loom)]
+        _ => unreachable!("a model has no time"),
     }
 }

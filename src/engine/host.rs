@@ -9,6 +9,7 @@ use crate::parts::gate::Permit;
 use crate::sync::{Arc, IsHeld, Patience};
 use crate::work::job::{Task, TaskEnd};
 use crate::work::owed::Owed;
+use std::time::Duration;
 
 impl Host for Shared {
     fn start_with(
@@ -95,7 +96,7 @@ impl Host for Shared {
         worker.run_stop_hook();
     }
 
-    fn sleep(core: &Core) {
-        core.sleep_idle();
+    fn may_sleep(core: &Core) -> Option<Duration> {
+        core.time_to_sleep()
     }
 }

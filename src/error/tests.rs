@@ -56,7 +56,7 @@ fn a_closure_comes_back_unrun_or_runs_once() {
 }
 
 #[test]
-fn the_caller_runs_what_lacked_room_or_a_thread_and_nothing_else() {
+fn the_caller_runs_what_lacked_space_or_a_thread_and_nothing_else() {
     let ran = refusals().map(|reason| {
         let runs = Cell::new(0);
         let refused = Refused::new(|| runs.set(runs.get() + 1), reason);

@@ -267,22 +267,29 @@ impl<T: Waits, A> Lines<T, A> {
     }
 
     /// Returns the lines whose first entries could have a permit, and how many of them could. In a healthy pool,
-    /// threads owe that many passes. Returns `None` if another thread holds the lock.
+    /// threads owe that many passes. Returns `None` if another thread holds the lock. If one does after some lines, leaves out
+    /// the rest.
     pub(crate) fn passable(&self, pool: &Gate) -> Option<Vec<(u64, u64)>> {
-        let lists = try_lock(&self.lists)?;
-        let mut all = Vec::new();
-        let mut rest = lists.entries.range(..);
-        while let Some((&(line, _), ticket)) = rest.next() {
-            let Place::InLine { task, .. } = &lists.owners[ticket].place else {
-                unreachable!("its entry is in line");
-            };
-            let free = gate_of(line, task, pool).free();
-            let of_line = lists.entries.range((line, 0)..=(line, u64::MAX));
-            let entries = of_line.take(free as usize).count();
-            all.push((line, entries as u64));
-            rest = lists.entries.range((line + 1, 0)..);
+        let (mut all, mut first) = (Vec::new(), POOL);
+        // Some lines at a time, because others wait for the lock meanwhile.
+        let mut locked = Some(try_lock(&self.lists)?);
+        while let Some(lists) = locked {
+            for _ in 0..SOME {
+                let Some((&(line, _), ticket)) = lists.entries.range((first, 0)..).next() else {
+                    return Some(all);
+                };
+                let Place::InLine { task, .. } = &lists.owners[ticket].place else {
+                    unreachable!("its entry is in line");
+                };
+                let free = gate_of(line, task, pool).free();
+                let of_line = lists.entries.range((line, 0)..=(line, u64::MAX));
+                let entries = of_line.take(free as usize).count() as u64;
+                all.extend((entries > 0).then_some((line, entries)));
+                first = line + 1;
+            }
+            drop(lists);
+            locked = try_lock(&self.lists);
         }
-        all.retain(|(_, entries)| *entries > 0);
         Some(all)
     }
 

@@ -169,3 +169,32 @@ fn a_groups_line_is_its_own() {
     taken.append(&mut of_group);
     taken.into_iter().for_each(Permit::leave_with_task);
 }
+
+/// A waiter needs the lock of the lines first of all. So it is unparked with the lock free: debug builds assert that.
+#[test]
+fn owners_are_answered_with_the_lock_free() {
+    let (gate, mut taken) = full(1);
+    let line = Line::new();
+    let ticket = join(&line, POOL, &gate, Numbered(7, None));
+    let _ = gate.give(taken.pop().expect("one is taken"));
+    let permit = pass(&line, POOL, &gate).expect("a permit");
+    assert_eq!(fetch(&line, ticket), Some(7));
+    let _ = gate.give(permit);
+}
+
+/// The lines that could have a permit are read some at a time, and all are found.
+#[test]
+fn many_lines_that_could_have_a_permit() {
+    let pool = Gate::new(1);
+    let (groups, mut taken): (Vec<_>, Vec<_>) = (0..2 * SOME + 1).map(|_| full(1)).unzip();
+    let line = Line::new();
+    for (of, gate) in (1..).zip(&groups) {
+        join(&line, of, &pool, Numbered(0, Some((of, gate))));
+    }
+    assert_eq!(line.passable(&pool), Some(Vec::new()));
+    for (gate, taken) in groups.iter().zip(&mut taken) {
+        let _ = gate.give(taken.pop().expect("one is taken"));
+    }
+    let all = (1..=groups.len() as u64).map(|of| (of, 1));
+    assert_eq!(line.passable(&pool), Some(all.collect()));
+}

@@ -1,5 +1,5 @@
 //! Locks of mutexes. In debug builds and models each thread counts the locks that it holds, so that
-//! [`assert_unlocked`] can tell. A thread on which others rely waits for no lock: that is asserted, too.
+//! [`assert_unlocked`] can tell, and the slots. A thread on which others rely waits for no lock: that is asserted, too.
 
 use super::{fork, imp, thread_local, Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
@@ -13,6 +13,8 @@ use std::time::Duration;
 thread_local! {
     /// How many locks this thread holds.
     static HELD: Cell<u32> = const { Cell::new(0) };
+    /// How many slots this thread holds, by claims.
+    static CLAIMS: Cell<i32> = const { Cell::new(0) };
     /// Set while other threads rely on this one.
     static RELIED_ON: Cell<bool> = const { Cell::new(false) };
 }
@@ -39,9 +41,33 @@ pub(crate) fn assert_not_relied_on() {
 #[inline(always)]
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn assert_unlocked() {
-    #[cfg(debug_assertions)]
-    assert_eq!(HELD.with(Cell::get), 0, "user code under a lock");
+    assert_holds_no_lock();
     assert_not_relied_on();
+}
+
+/// Asserts, in debug builds and models, that this thread holds no lock of this crate.
+#[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn assert_holds_no_lock() {
+    #[cfg(debug_assertions)]
+    assert_eq!(HELD.with(Cell::get), 0, "a lock is held");
+}
+
+/// Asserts, in debug builds and models, that this thread holds no lock and no slot by a claim, because it is about to pay what it owes.
+#[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn assert_holds_nothing() {
+    assert_unlocked();
+    #[cfg(debug_assertions)]
+    assert_eq!(CLAIMS.with(Cell::get), 0, "a slot is held");
+}
+
+/// Notes, in debug builds and models, that this thread holds so many slots more.
+#[inline(always)]
+pub(crate) fn note_claims(more: i32) {
+    if cfg!(debug_assertions) {
+        CLAIMS.with(|claims| claims.set(claims.get() + more));
+    }
 }
 
 /// Calls user code, and catches its panic.

@@ -25,8 +25,9 @@ pub(crate) mod thread;
 pub(crate) use clock::{from_std, to_std, Instant};
 pub(crate) use imp::*;
 pub(crate) use lock::{
-    assert_not_relied_on, assert_unlocked, catch_unwind, lock, lock_by, set_relied_on, try_lock,
-    wait, Guard, IsHeld, LastLocker, Patience, ThreadNumber,
+    assert_holds_no_lock, assert_holds_nothing, assert_not_relied_on, assert_unlocked,
+    catch_unwind, lock, lock_by, note_claims, set_relied_on, try_lock, wait, Guard, IsHeld,
+    LastLocker, Patience, ThreadNumber,
 };
 
 /// The atomic integer of `std`, also in models.

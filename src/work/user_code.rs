@@ -29,11 +29,11 @@
 //! | subscribers of a straggler | the thread in `shutdown` | - | nothing is held |
 //!
 //! Debug builds and models assert, wherever a panic of such code is caught, and where a waker is cloned or
-//! taken back, that the thread holds no lock; and on a worker that it does not count as awake and owes
+//! taken back, that the thread holds no lock, and here that it holds no other worker's slot; and on a worker that it does not count as awake and owes
 //! other threads nothing.
 
 use crate::sync::panics::{contain, drop_contained};
-use crate::sync::{abort_on_unwind, thread_local};
+use crate::sync::{abort_on_unwind, assert_holds_nothing, thread_local};
 use crate::work::context::while_paying;
 use crate::work::env::Env;
 use crate::work::observe;
@@ -126,6 +126,7 @@ pub(crate) fn wake(env: &Env, calls: Calls) -> Calls {
 
 /// Calls `f` with a new frame of these calls. Returns those that are left.
 fn in_frame(env: &Env, calls: Calls, f: impl FnOnce(&Frame)) -> Calls {
+    assert_holds_nothing();
     let own = Frame {
         pool: env.id,
         calls: RefCell::new(calls),

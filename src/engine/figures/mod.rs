@@ -1,5 +1,4 @@
-//! The figures that a pool reports about itself. Readers of figures take no lock that a submission or
-//! a worker needs.
+#![doc = include_str!("room.md")]
 
 pub(crate) mod ages;
 pub(crate) mod counts;

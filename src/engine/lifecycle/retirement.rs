@@ -18,7 +18,7 @@
 
 use crate::core::Claim;
 use crate::engine::shared::{Core, Registry};
-use crate::sync::{now, thread, try_lock, Instant, Ordering};
+use crate::sync::{now, try_lock, Instant, Ordering};
 use std::time::Duration;
 
 impl Core {
@@ -69,29 +69,30 @@ impl Core {
             .map(|_| at)
     }
 
-    /// Parks an idle worker until it is unparked or the next sweep is due, perhaps spuriously. If a
-    /// sweep is due already, makes the sweep instead, unless another thread sweeps or holds the
-    /// registry's lock.
+    /// Returns the time until the next sweep: so long an idle worker may sleep. If a sweep is due already, makes the
+    /// sweep instead, unless another thread sweeps or holds the registry's lock, and returns `None`.
     #[cold]
-    pub(crate) fn sleep_idle(&self) {
+    pub(crate) fn time_to_sleep(&self) -> Option<Duration> {
         // Relaxed: see `put_off`.
         let at = self.host.sweep_at.load(Ordering::Relaxed);
         if at == 0 {
-            return thread::park();
+            return Some(Duration::MAX);
         }
         let left = at.saturating_sub(self.env.nanos_now());
         if left > 0 {
-            #[cfg(not(lazypool_loom))]
-            thread::park_timeout(Duration::from_nanos(left));
-            return;
+            return Some(Duration::from_nanos(left));
         }
         // If several workers wake up at the same time, one of them sweeps. The others sleep again: not until the next
         // sweep, because this one may find the lock taken, and then get a long task.
-        let Some(at) = self.put_off(at, self.pause() / 16) else {
-            return;
-        };
-        // The OS may have stopped the thread that holds the lock. If this worker waited for the lock, it could not obey an
-        // order meanwhile.
+        if let Some(at) = self.put_off(at, self.pause() / 16) {
+            self.sweep_if_free(at);
+        }
+        None
+    }
+
+    /// Sweeps, and schedules the next sweep in place of that at `at`. The OS may have stopped the thread that holds the
+    /// lock. If this worker waited for the lock, it could not obey an order meanwhile.
+    fn sweep_if_free(&self, at: u64) {
         let Some(registry) = try_lock(&self.host.registry) else {
             return;
         };

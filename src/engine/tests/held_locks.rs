@@ -1,6 +1,7 @@
 //! Tests with a thread that holds a lock, as if the OS had stopped it.
 
 use super::*;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Waits until the condition holds, for at most ten seconds. Returns `true` if it does.
 fn within_seconds(is_reached: impl Fn() -> bool) -> bool {
@@ -66,7 +67,7 @@ fn law05_a_raised_limit_starts_no_thread_beside_a_worker_that_is_being_told() {
     let notice = core.in_flight.notify();
     let claim = core.slots[0].claim_idle().expect("it is idle");
     push_only(core, || ());
-    core.set_limit(3);
+    thread::scope(|s| _ = s.spawn(|| core.set_limit(3)));
     assert_eq!(core.stats().spawned, 1);
     claim.notify(notice);
     until(|| core.stats().completed == 2);
@@ -332,11 +333,57 @@ fn law04_an_idle_worker_ends_for_one_that_waits_for_a_lock() {
         open.send(()).expect("it waits");
         // It is idle for a moment, in which it tries to lock. It may be told to end then.
         until(|| core.slots[slot].load().state() != State::Busy);
-        core.set_limit(1);
+        thread::scope(|s| _ = s.spawn(|| core.set_limit(1)));
         let is_within = within_seconds(|| core.stats().workers <= 1);
         drop(locked);
         assert!(is_within, "the limit");
         group.wait();
         end(core);
     }
+}
+
+/// Debug builds and models assert that a thread holds no lock and no slot as it pays.
+#[test]
+#[cfg(debug_assertions)]
+fn a_thread_that_holds_a_lock_or_a_slot_does_not_pay() {
+    let core = &pool(Builder::new().max_workers(1));
+    assert!(serves(core, || ()));
+    until(|| core.slots[0].load().is_idle());
+    let panics = || {
+        let mut owed = Owed::default();
+        owed.look();
+        let paid = catch_unwind(AssertUnwindSafe(|| core.pay(&mut owed)));
+        drop(owed.take_calls());
+        paid.is_err()
+    };
+    let claim = core.slots[0].claim_idle().expect("it is idle");
+    assert!(panics(), "it holds a slot");
+    claim.notify(core.in_flight.notify());
+    let locked = lock(&core.host.registry);
+    assert!(panics(), "it holds a lock");
+    drop(locked);
+    end(core);
+}
+
+/// A worker that is about to sleep sweeps instead, or tries to, if a sweep is due. It does not take that for a short sleep,
+/// after which it would spin for longer.
+#[test]
+fn an_idle_worker_that_sweeps_has_not_slept() {
+    const LONG: Duration = Duration::from_secs(3_600);
+    let core = &pool(Builder::new().max_workers(1).idle_timeout(LONG));
+    assert_eq!(core.time_to_sleep(), Some(Duration::MAX), "no worker");
+    assert!(serves(core, || ()));
+    let is_due = || core.host.sweep_at.store(1, Ordering::Relaxed);
+    let next = || core.time_to_sleep().expect("no sweep is due");
+    until(|| core.slots[0].load().is_parked());
+    is_due();
+    let locked = lock(&core.host.registry);
+    assert_eq!(core.time_to_sleep(), None, "the lock is held");
+    assert!((Duration::from_secs(1)..LONG / 16).contains(&next()));
+    drop(locked);
+    is_due();
+    assert_eq!(core.time_to_sleep(), None, "it has swept");
+    assert!((LONG / 4..LONG).contains(&next()));
+    assert_eq!(core.slots[0].load().state(), State::Idle);
+    end(core);
 }

@@ -2,7 +2,10 @@
 
 use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
-use crate::sync::{assert_unlocked, thread, Alive, AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{
+    assert_holds_no_lock, assert_unlocked, thread, Alive, AtomicU32, AtomicU64, Ordering,
+    UnsafeCell,
+};
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::mem::{align_of, size_of};
@@ -46,9 +49,10 @@ pub(crate) enum WakeUp {
 
 impl WakeUp {
     /// Unparks the waiter if it is a thread. If it is a future, returns its waker. The caller must
-    /// wake that, which is user code.
+    /// wake that, which is user code. The calling thread holds no lock: a waiter may take one as it wakes up.
     #[must_use]
     pub(crate) fn unpark(self) -> Option<Waker> {
+        assert_holds_no_lock();
         match self {
             Self::Task(waker) => Some(waker),
             Self::Thread(thread) => {

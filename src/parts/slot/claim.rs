@@ -4,7 +4,7 @@ use super::word::GENERATION;
 use super::{Slot, State, Word};
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
-use crate::sync::thread;
+use crate::sync::{note_claims, thread};
 
 /// The right to give a worker its next order: the slot is `Held`, by the thread that has this value. Each order uses it up.
 ///
@@ -21,6 +21,7 @@ pub(crate) struct Claim<'a, T, R> {
 #[cfg(debug_assertions)]
 impl<T, R> Drop for Claim<'_, T, R> {
     fn drop(&mut self) {
+        note_claims(-1);
         assert!(std::thread::panicking(), "a claim is lost");
     }
 }
@@ -28,7 +29,8 @@ impl<T, R> Drop for Claim<'_, T, R> {
 impl<'a, T, R> Claim<'a, T, R> {
     /// Returns the claim of the thread that has just moved the slot from `before` to `Held`.
     #[inline]
-    pub(super) const fn of(slot: &'a Slot<T, R>, before: Word) -> Self {
+    pub(super) fn of(slot: &'a Slot<T, R>, before: Word) -> Self {
+        note_claims(1);
         let parked = before.is_parked();
         Self { slot, parked }
     }
@@ -88,6 +90,7 @@ impl<'a, T, R> Claim<'a, T, R> {
     #[inline(always)]
     fn into_parts(self) -> (&'a Slot<T, R>, bool) {
         let parts = (self.slot, self.parked);
+        note_claims(-1);
         std::mem::forget(self);
         parts
     }
@@ -166,6 +169,7 @@ impl<'a, T, R> Claim<'a, T, R> {
     /// # Safety
     /// There is one.
     pub(crate) unsafe fn of_held(slot: &'a Slot<T, R>) -> Self {
+        note_claims(1);
         Self {
             slot,
             parked: false,
