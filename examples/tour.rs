@@ -125,7 +125,7 @@ fn both_ways(
     workers: usize,
     job: impl Fn(&File) -> Option<Digest> + Sync,
 ) -> Outcome {
-    // `Block` makes `serve` wait for room, so we cannot run ahead of the workers by more than the
+    // `Block` makes `serve` wait for space, so we cannot run ahead of the workers by more than the
     // queue.
     let pool = builder("digest")
         .max_workers(workers)
@@ -409,7 +409,7 @@ fn time_the_two_verbs() -> Outcome {
     let captured = [1_u64, 2, 3];
     let hand_over = || {
         let accepted = queued.serve(move || _ = black_box(captured));
-        accepted.expect("a queue that waits for room");
+        accepted.expect("a queue that waits for space");
     };
 
     // Measure the three by turns, because the machine's speed changes from one moment to the next.

@@ -259,7 +259,7 @@ impl Builder {
     ///
     /// **On Linux, keep it to 12 bytes.** The system shows the first 15 bytes of a thread's name,
     /// in `top`, `gdb` and `/proc`. If the name is longer, the system cuts off the dash and the
-    /// slot, or a part of them, and you cannot tell the workers apart. (12 bytes leave room for
+    /// slot, or a part of them, and you cannot tell the workers apart. (12 bytes leave space for
     /// slots up to 99.) Inside the process, [`Thread::name`](std::thread::Thread::name) returns the
     /// whole name.
     pub fn thread_name(mut self, name: impl Into<String>) -> Self {

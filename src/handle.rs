@@ -344,6 +344,9 @@ impl<R> Handle<R> {
     ///
     /// With [`Duration::ZERO`] the call does not wait. With [`Duration::MAX`] it has no time limit.
     ///
+    /// A handle that comes back has no waker any more: this call has dropped that of an earlier poll. Poll the
+    /// handle again to be woken.
+    ///
     /// # Errors
     /// Returns the handle if the task has not ended. The inner result has the errors of `join`.
     ///

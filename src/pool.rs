@@ -363,6 +363,10 @@ impl Pool {
     /// The `min_workers` are not started in advance again. The [slots](crate::task::slot) of workers stay below
     /// `max_workers`, not below `n`.
     ///
+    /// While there are more than `n` workers, the pool is slower: each submission takes a slower way, and each worker
+    /// takes a lock before its next task. If more than `n` tasks hang, this lasts until enough of them have
+    /// ended, or until the limit is raised.
+    ///
     /// # Errors
     /// Returns [`LimitError`] if `n` is 0 or more than `max_workers`, and keeps the old limit.
     ///

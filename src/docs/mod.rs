@@ -1,4 +1,4 @@
-//! Guides. They explain subjects that need more room than the documentation of one item.
+//! Guides. They explain subjects that need more space than the documentation of one item.
 //!
 //! These modules contain text only. [The crate's page](crate) says when not to use a pool of this
 //! crate.

@@ -44,7 +44,7 @@ fn serve(c: &mut Criterion) {
                 let task = move || {
                     black_box(words);
                 };
-                let submit = || queued.serve(task).expect("waits for room");
+                let submit = || queued.serve(task).expect("waits for space");
                 b.iter_custom(|n| served(&queued, n, submit))
             });
         )*};
