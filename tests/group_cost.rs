@@ -146,18 +146,22 @@ fn law20_groups_of_a_pool_that_may_have_many_workers() {
     });
 }
 
-/// A task that is queued behind many cancelled ones starts as soon as a worker has passed over them.
-/// The worker makes progress all the time, so it does not sleep meanwhile.
+/// A task that is queued behind many cancelled ones starts as soon as a worker has passed over them, also behind a
+/// million. The worker makes progress all the time, so it does not sleep meanwhile. An older task is queued before them:
+/// otherwise the cancel itself would pass over them.
 #[cfg(target_os = "linux")]
 #[test]
 fn law20_a_task_behind_many_cancelled_ones() {
-    const CANCELLED: usize = 200_000;
-    isolated_each([1, 2], |workers| {
-        let pool = pool(workers, CANCELLED + workers);
+    let cases = [(1, cut(1_000_000) as usize), (2, cut(50_000) as usize)];
+    isolated_each(cases, |(workers, cancelled)| {
+        let pool = pool(workers, 1 + cancelled + workers);
         let (busy, behind) = (hold(&pool, workers), Gate::new());
         let group = pool.group();
-        (0..CANCELLED).for_each(|_| must_serve_in(&group, || ()));
+        must_serve(&pool, || ());
+        let must_not_run = || unreachable!("cancelled");
+        (0..cancelled).for_each(|_| must_serve_in(&group, must_not_run));
         group.cancel();
+        assert_eq!((group.discarded(), group.pending()), (cancelled, 0));
         (0..workers).for_each(|_| must_serve(&pool, behind.task()));
         let (_, before) = os::others_activity();
         busy.open();
@@ -165,5 +169,10 @@ fn law20_a_task_behind_many_cancelled_ones() {
         let (_, after) = os::others_activity();
         let sleeps = after - before;
         assert!(sleeps < 100, "the workers slept {sleeps} times");
+        behind.open();
+        let s = at_rest(&pool);
+        let (discarded, completed) = (cancelled as u64, 1 + 2 * workers as u64);
+        assert_stats!(s, discarded: discarded, completed: completed, panicked: 0);
+        assert_eq!(s.accepted, discarded + completed);
     });
 }

@@ -2,158 +2,28 @@
 //! have no effect on admission and cannot harm the pool.
 
 mod common;
+#[path = "tracing/keeper.rs"]
+mod keeper;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[path = "common/last_handle.rs"]
+mod last_handle;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[path = "common/shortage.rs"]
+mod shortage;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[path = "tracing/within.rs"]
+mod within;
 
 use std::cell::Cell;
-use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
 use common::*;
-use lazypool::{Builder, DeadlineError, Pool, Shutdown};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
-
-const PANICKED: &str = "task panicked";
-const NOT_STARTED: &str = "worker thread could not be started";
-const STRAGGLER: &str = "worker has not ended by the shutdown's timeout";
-
-/// A subscriber that keeps all events of pools.
-#[derive(Clone, Default)]
-struct Keeper(Arc<Mutex<Kept>>);
-
-#[derive(Default)]
-struct Kept {
-    /// How many spans the crate opened.
-    spans: usize,
-    events: Vec<Said>,
-    /// Callbacks for a pool's events, by the pool's name and the event's message.
-    listeners: HashMap<(&'static str, &'static str), Listener>,
-}
-
-type Listener = Arc<dyn Fn() + Send + Sync>;
-
-#[derive(Clone, Debug)]
-struct Said {
-    level: Level,
-    fields: HashMap<&'static str, String>,
-    on: thread::ThreadId,
-}
-
-struct Fields<'a>(&'a mut HashMap<&'static str, String>);
-
-impl Visit for Fields<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let mut text = String::new();
-        let _ = write!(text, "{value:?}");
-        self.0.insert(field.name(), text);
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.insert(field.name(), value.to_owned());
-    }
-}
-
-impl Keeper {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn events_of(&self, pool: &str) -> Vec<Said> {
-        let of = |e: &&Said| e.fields.get("pool").is_some_and(|p| p == pool);
-        self.kept().events.iter().filter(of).cloned().collect()
-    }
-
-    /// Returns the only event of the pool. Checks its message and level.
-    #[track_caller]
-    fn event_of(&self, pool: &str, message: &str) -> Said {
-        let events = self.events_of(pool);
-        let [event] = events.as_slice() else {
-            panic!("{events:?}")
-        };
-        assert_eq!(event.fields["message"], message);
-        assert_eq!(event.level, Level::WARN);
-        event.clone()
-    }
-}
-
-impl Subscriber for Keeper {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let is_of_a_pool = span.metadata().target().starts_with("lazypool");
-        self.kept().spans += usize::from(is_of_a_pool);
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut fields = HashMap::new();
-        event.record(&mut Fields(&mut fields));
-        let listener = fields.get("pool").and_then(|pool| {
-            assert_eq!(event.metadata().target(), "lazypool");
-            let its = (pool.as_str(), fields["message"].as_str());
-            self.kept().listeners.get(&its).cloned()
-        });
-        self.kept().events.push(Said {
-            level: *event.metadata().level(),
-            fields,
-            on: thread::current().id(),
-        });
-        if let Some(listener) = listener {
-            listener();
-        }
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-/// Returns the subscriber of the whole process.
-fn keeper() -> &'static Keeper {
-    static KEEPER: OnceLock<Keeper> = OnceLock::new();
-    KEEPER.get_or_init(|| {
-        let keeper = Keeper::default();
-        let set = tracing::subscriber::set_global_default(keeper.clone());
-        set.expect("the first subscriber of the process");
-        keeper
-    })
-}
-
-/// Calls `f` at events of a pool, on the thread on which each occurs, until this is dropped.
-struct Listening((&'static str, &'static str));
-
-impl Listening {
-    fn to(pool: &'static str, message: &'static str, f: impl Fn() + Send + Sync + 'static) -> Self {
-        let its = (pool, message);
-        keeper().kept().listeners.insert(its, Arc::new(f));
-        Self(its)
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        let listener = keeper().kept().listeners.remove(&self.0);
-        // The listener's captures may cause events of their own.
-        drop(listener);
-    }
-}
-
-/// Returns a pool of that name, once there is a subscriber.
-fn named(name: &str, max: usize, queue: usize, set: impl Fn(Builder) -> Builder) -> Pool {
-    keeper();
-    pool_with(max, queue, |b| set(b).thread_name(name))
-}
+use keeper::*;
+use lazypool::{Builder, DeadlineError, Shutdown};
 
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
 #[test]
@@ -441,5 +311,68 @@ fn law03_a_slow_subscriber_breaks_no_deadline() {
         }
         told.open();
         settle(&pool);
+    });
+}
+
+/// Law 19: a subscriber forks. The child asks the pool, which refuses, and exits; or it returns from the
+/// subscriber, and no task of the parent runs there. The parent notices nothing.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+fn law19_a_subscriber_that_forks() {
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+    use std::sync::atomic::AtomicI32;
+    const TASK_RAN: i32 = 77;
+    let parent = std::process::id();
+    let is_child = move || std::process::id() != parent;
+    /// Ends a child.
+    fn leave(pool: &lazypool::Pool) -> ! {
+        let asks = || fork::assert_refuses(pool, &[pool.group()]);
+        let outcome = catch_unwind(AssertUnwindSafe(asks));
+        fork::exit(i32::from(outcome.is_err()));
+    }
+    let cases = product(within::EVENTS, [false, true]);
+    isolated_each(cases, move |(event, returns)| {
+        let pool = Arc::new(named("forks", 3, 8, |b| b));
+        let (busy, fuse, ran) = (hold(&pool, 1), Gate::new(), Tally::default());
+        let _openers = (busy.opener(), fuse.opener());
+        let bystander = || {
+            let ran = ran.clone();
+            move || match is_child() {
+                true => fork::exit(TASK_RAN),
+                false => ran.add(1),
+            }
+        };
+        let cause = within::arm(event, &pool, &fuse, bystander());
+        // They are queued behind those two.
+        within::without_threads(|| (0..3).for_each(|_| must_serve(&pool, bystander())));
+        let (its, child) = (Arc::downgrade(&pool), Arc::new(AtomicI32::new(0)));
+        let forked = Arc::clone(&child);
+        let _listening = Listening::to("forks", within::message(event), move || {
+            if forked.load(Ordering::SeqCst) == 0 {
+                let id = fork::fork();
+                if id == 0 && !returns {
+                    leave(&its.upgrade().expect("the test has it"));
+                }
+                forked.store(if id == 0 { -1 } else { id }, Ordering::SeqCst);
+            }
+        });
+        cause();
+        if event == "straggler" {
+            pool.shutdown(Shutdown::Drain, ms(1));
+        }
+        if is_child() {
+            leave(&pool);
+        }
+        wait_until("the fork", || child.load(Ordering::SeqCst) != 0);
+        assert_eq!(fork::code_of(child.load(Ordering::SeqCst)), 0);
+        busy.open();
+        fuse.open();
+        let s = at_rest(&pool);
+        let tasks = 3 + u64::from(event.starts_with("refused"));
+        assert_eq!(
+            (ran.get(), s.accepted, s.hook_panics),
+            (tasks, 2 + tasks, 0)
+        );
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });
 }
