@@ -67,7 +67,7 @@ fn law10_a_pool_dropped_in_a_hook_does_not_wait() {
         scene.all_end(mode, false);
         // A shutdown discards what is queued. A new worker has its first task in hand.
         assert_eq!(scene.ledger.fate(OTHER), (1, 1));
-        scene.is_freed();
+        scene.must_be_freed();
     });
 }
 
@@ -191,6 +191,6 @@ fn law10_a_pool_dropped_in_a_waker_does_not_wait() {
             assert_eq!(ran, mode == Shutdown::Drain);
         }
         drop(handles);
-        scene.is_freed();
+        scene.must_be_freed();
     });
 }

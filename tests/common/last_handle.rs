@@ -107,7 +107,7 @@ impl Scene {
 
     /// Waits until all threads of the pool have let go of it. By then the test has dropped all else that belongs to the pool.
     #[track_caller]
-    pub(crate) fn is_freed(self) {
+    pub(crate) fn must_be_freed(self) {
         let hooks = Arc::downgrade(&self.last.0);
         drop(self);
         wait_until("the end of the pool", || hooks.strong_count() == 0);

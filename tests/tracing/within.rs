@@ -130,7 +130,7 @@ fn law10_a_pool_dropped_in_a_subscriber_does_not_wait() {
             let drains = u32::from(mode == Shutdown::Drain);
             assert_eq!(scene.ledger.runs(QUEUED), drains);
         }
-        scene.is_freed();
+        scene.must_be_freed();
     });
 }
 
