@@ -278,6 +278,8 @@ fn law03_calls_beside_a_reader_of_idle_priority() {
     isolated_each([Duration::MAX, Duration::ZERO], |idle_timeout| {
         let pool = pool_with(2, 1, |b| b.idle_timeout(idle_timeout));
         let (busy, mut rng, mut values) = (Busy::default(), Rng::new(3), 0);
+        // A new thread needs memory from the system, which may have stopped the reader as that asked for memory, too.
+        let most = if idle_timeout.is_zero() { LIMIT } else { MOST };
         pool.do_with_deadline(|| (), LONG).unwrap();
         thread::scope(|s| {
             let _ends = on_drop(|| busy.over.store(true, Ordering::SeqCst));
@@ -286,7 +288,7 @@ fn law03_calls_beside_a_reader_of_idle_priority() {
             (0..8).for_each(|_| drop(s.spawn(|| busy.spin())));
             wait_until("the reader", || busy.reads.load(Ordering::SeqCst) > 100);
             busy.is_busy.store(true, Ordering::SeqCst);
-            each_in_time(500, LASTS + 10 * (LIMIT_OF_CALL + MOST), |round| {
+            each_in_time(500, LASTS + 10 * (LIMIT_OF_CALL + most), |round| {
                 if round > 0 && !busy.let_read(&mut rng) {
                     return;
                 }
@@ -295,7 +297,7 @@ fn law03_calls_beside_a_reader_of_idle_priority() {
                     let (start, on) = (Instant::now(), pool.labeled(label));
                     let outcome = on.do_with_deadline(move || (n, task::label()), LIMIT_OF_CALL);
                     let took = start.elapsed();
-                    assert!(took < LIMIT_OF_CALL + MOST, "a call took {took:?}");
+                    assert!(took < LIMIT_OF_CALL + most, "a call took {took:?}");
                     match outcome {
                         Ok(value) => {
                             assert_eq!(value, (n, Some(label)));
