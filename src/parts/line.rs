@@ -23,7 +23,8 @@ use super::backoff::IN_MODELS;
 use super::gate::{Flags, Gate, LineKey, Permit};
 use crate::parts::completion::WakeUp;
 use crate::sync::{
-    lock, lock_by, try_lock, AtomicU64, Guard, IsHeld, LastLocker, Mutex, Ordering, Patience,
+    lock, lock_by, thread, try_lock, AtomicU64, Guard, IsHeld, LastLocker, Mutex, Ordering,
+    Patience,
 };
 use crossbeam_utils::CachePadded;
 use std::collections::{BTreeMap, BTreeSet};
@@ -270,25 +271,26 @@ impl<T: Waits, A> Lines<T, A> {
     /// threads owe that many passes. Returns `None` if another thread holds the lock. If one does after some lines, leaves out
     /// the rest.
     pub(crate) fn passable(&self, pool: &Gate) -> Option<Vec<(u64, u64)>> {
-        let (mut all, mut first) = (Vec::new(), POOL);
-        // Some lines at a time, because others wait for the lock meanwhile.
-        let mut locked = Some(try_lock(&self.lists)?);
-        while let Some(lists) = locked {
-            for _ in 0..SOME {
-                let Some((&(line, _), ticket)) = lists.entries.range((first, 0)..).next() else {
-                    return Some(all);
+        let (mut all, mut first, mut seen) = (Vec::new(), POOL, 0);
+        let mut lists = try_lock(&self.lists)?;
+        while let Some((&(line, _), ticket)) = lists.entries.range((first, 0)..).next() {
+            let Place::InLine { task, .. } = &lists.owners[ticket].place else {
+                unreachable!("its entry is in line");
+            };
+            let free = gate_of(line, task, pool).free();
+            let of_line = lists.entries.range((line, 0)..=(line, u64::MAX));
+            let entries = of_line.take(free as usize).count() as u64;
+            all.extend((entries > 0).then_some((line, entries)));
+            (first, seen) = (line + 1, seen + 1);
+            if seen % SOME == 0 {
+                // Others wait for the lock meanwhile, and take longer to wake up than this thread to lock again.
+                drop(lists);
+                thread::yield_now();
+                let Some(again) = try_lock(&self.lists) else {
+                    break;
                 };
-                let Place::InLine { task, .. } = &lists.owners[ticket].place else {
-                    unreachable!("its entry is in line");
-                };
-                let free = gate_of(line, task, pool).free();
-                let of_line = lists.entries.range((line, 0)..=(line, u64::MAX));
-                let entries = of_line.take(free as usize).count() as u64;
-                all.extend((entries > 0).then_some((line, entries)));
-                first = line + 1;
+                lists = again;
             }
-            drop(lists);
-            locked = try_lock(&self.lists);
         }
         Some(all)
     }
