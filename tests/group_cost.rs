@@ -152,7 +152,7 @@ fn law20_groups_of_a_pool_that_may_have_many_workers() {
 #[cfg(target_os = "linux")]
 #[test]
 fn law20_a_task_behind_many_cancelled_ones() {
-    let cases = [(1, cut(1_000_000) as usize), (2, cut(50_000) as usize)];
+    let cases = [(1, cut(1_000_000) as usize), (2, cut(200_000) as usize)];
     isolated_each(cases, |(workers, cancelled)| {
         let pool = pool(workers, 1 + cancelled + workers);
         let (busy, behind) = (hold(&pool, workers), Gate::new());

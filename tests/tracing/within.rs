@@ -49,12 +49,13 @@ pub(crate) fn arm<'a>(
     match event {
         "panic" => occupy_then(pool, fuse, || quiet_panic("on purpose")),
         "refused on a worker" => occupy_then(pool, fuse, refused),
+        "refused" => {
+            occupy(pool, fuse, 1);
+            return Box::new(refused);
+        }
         _ => {
             occupy(pool, fuse, 1);
-            return match event {
-                "refused" => Box::new(refused),
-                _ => Box::new(|| ()),
-            };
+            return Box::new(|| ());
         }
     }
     Box::new(|| fuse.open())
