@@ -14,7 +14,7 @@ use crate::parts::members::{Ended, Leaving, Owner, Pending};
 use crate::sync::panics::{drop_contained, drop_payload, Payload};
 use crate::sync::{abort_on_unwind, catch_unwind, lock, Arc, Mutex};
 use crate::work::context::Ctx;
-use crate::work::job::{note_gone, End, Job, NeverRan, Release, TaskEnd};
+use crate::work::job::{note_gone, End, HasEnded, Job, NeverRan, Release, TaskEnd};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -135,7 +135,7 @@ struct Scoped<F> {
 unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
     const MUST_RUN: bool = true;
 
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded {
         let Self { inner, f } = self;
         // SAFETY: `inner` is part of the scope, which lives until every task of it has ended. This
         // task ends at `pending.end` below.
@@ -157,11 +157,12 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
             }
         }
         ctx.may_owe();
-        end.end(TaskEnd::ran(panicked));
+        let has_ended = end.end(TaskEnd::ran(panicked));
         // This, or its last step later, may end the scope's wait. So the scope may be gone afterwards.
         let gone = pending.end(Ended::Completed);
         debug_assert!(gone.line.is_none(), "a scope has no limit");
         note_gone(ctx, gone);
+        has_ended
     }
 
     /// Drops the closure of a task whose deadline has passed. No shutdown discards a scope's task.

@@ -16,7 +16,7 @@ use crate::sync::panics::Payload;
 use crate::sync::{abort_on_unwind, Arc, Ordering, UnsafeCell};
 use crate::work::context::Ctx;
 use crate::work::env::{Env, NEVER};
-use crate::work::job::{End, Job, NeverRan, Release, Task, TaskEnd};
+use crate::work::job::{End, HasEnded, Job, NeverRan, Release, Task, TaskEnd};
 use crate::work::observe::Moment;
 use crate::work::options::{Options, StoredOptions};
 use crate::work::owed::{Debts, Owed};
@@ -86,7 +86,7 @@ unsafe impl<S: StoredOptions, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {
         Some(unsafe { &(*self.waiter).node })
     }
 
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded {
         let Self { waiter, f, .. } = self;
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         // Only the address: the caller may leave from the start on.
@@ -107,7 +107,7 @@ unsafe impl<S: StoredOptions, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {
             // so that `finish` does not count the task as timed out again.
             ctx.record.set_due(NEVER);
         }
-        end.end(TaskEnd::ran(panicked));
+        let has_ended = end.end(TaskEnd::ran(panicked));
         if let Some(result) = result {
             // The outcome is written only now, right before `done` is raised, because the caller
             // polls that cache line. An earlier write would move it between the cores once
@@ -116,6 +116,7 @@ unsafe impl<S: StoredOptions, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {
             let answered = unsafe { Shared::answer(waiter, Some(result)) };
             drop(answered.release());
         }
+        has_ended
     }
 
     /// Gives the task back to its caller. The caller cannot take the task back, because the
@@ -177,7 +178,7 @@ where
         }
     };
     // SAFETY: the task that comes back is the one made by `erase` above, of these types.
-    Err(unsafe { give_back::<S, F, R>(task, why) })
+    Err(unsafe { return_task::<S, F, R>(task, why) })
 }
 
 // The following steps are separate functions. In an unoptimized build, each temporary copy of a
@@ -203,7 +204,7 @@ fn erase<S: StoredOptions, F: FnOnce() -> R, R>(env: &Env, waiter: &CallNode<S, 
 // Not inlined, because LLVM would otherwise copy a large closure word by word. See `.ci/compile`.
 #[cold]
 #[inline(never)]
-unsafe fn give_back<S: StoredOptions, F: FnOnce() -> R, R>(
+unsafe fn return_task<S: StoredOptions, F: FnOnce() -> R, R>(
     task: Task,
     why: SubmitError,
 ) -> DeadlineError<F> {
@@ -248,7 +249,7 @@ fn wait_for<H: Host>(
     node.set_deadline(left_at);
     core.pay_debts(debts);
     match node.wait(deadline, core.parallel) {
-        None => return leave(core, location, entrance, node, left_at),
+        None => return time_out(core, location, entrance, node, left_at),
         Some(step) => {
             // A worker that took the task from the queue has published its slot. It is probably
             // idle and still awake. So this thread tries that worker first for its next task.
@@ -319,7 +320,7 @@ fn take_back<H: Host>(
 /// Ends a call whose deadline has passed. Takes the task back if it has not started. Otherwise
 /// leaves it running. If the outcome is already being delivered, waits for it instead.
 #[cold]
-fn leave<H: Host>(
+fn time_out<H: Host>(
     core: &Arc<Core<H>>,
     first: Location,
     entrance: &impl Entrance<H>,

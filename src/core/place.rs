@@ -104,24 +104,21 @@ impl<H: Host> Core<H> {
         submission: Submission<'_>,
         debts: &mut Debts,
     ) -> Result<Location, Permit> {
-        let mut even_parked = true;
-        if self.has_queue() && !flags.is_asleep() {
-            if submission.awaited {
-                // First try a hand-over. It moves two cache lines between the cores: that of the
-                // worker's slot, and the cache line that the caller waits on. The way through the queue
-                // moves more.
-                if let Some((slot, claim)) = self.claim_last_worker(false) {
-                    return Ok(self.hand_over(slot, claim, task, permit));
-                }
-            }
-            if !submission.is_nested(&self.env) {
-                if self.in_flight.load().is_any_awake() || self.is_each_worker_busy() {
-                    return Ok(self.push_fast(task, permit, submission, debts));
-                }
-                even_parked = false;
+        let has_queue = self.has_queue() && !flags.is_asleep();
+        if has_queue && submission.awaited {
+            // First try a hand-over. It moves two cache lines between the cores: that of the
+            // worker's slot, and the cache line that the caller waits on. The way through the queue
+            // moves more.
+            if let Some((slot, claim)) = self.claim_last_worker(false) {
+                return Ok(self.hand_over(slot, claim, task, permit));
             }
         }
-        let Some((slot, claim)) = self.claim_last_worker(even_parked) else {
+        let may_queue = has_queue && !submission.is_nested(&self.env);
+        if may_queue && (self.in_flight.load().is_any_awake() || self.is_each_worker_busy()) {
+            return Ok(self.push_fast(task, permit, submission, debts));
+        }
+        // A parked worker is woken up here only for a task that may not be queued.
+        let Some((slot, claim)) = self.claim_last_worker(!may_queue) else {
             return Err(permit);
         };
         if claim.is_parked() {

@@ -35,7 +35,7 @@ use crate::parts::slot::{Order, Slot, State};
 use crate::sync::{now, thread, Arc};
 use crate::work::context::Ctx;
 use crate::work::env::WorkerId;
-use crate::work::job::{End, Task, TaskEnd};
+use crate::work::job::{End, HasEnded, Task, TaskEnd};
 use crate::work::owed::{Kinds, Owed};
 use crate::work::record::Record;
 use std::cell::Cell;
@@ -62,7 +62,6 @@ pub(crate) fn main<H: Host>(core: &Arc<Core<H>>, worker: WorkerId) {
         spin: AdaptiveSpin::new(core.parallel),
         will_watch: Cell::new(false),
         has_waiter: Cell::new(false),
-        state: Cell::new(State::Idle),
     };
     ctx.during(|| worker.live());
 }
@@ -76,8 +75,6 @@ pub(crate) struct Worker<'a, H> {
     will_watch: Cell<bool>,
     /// Set if a thread waits for the outcome of the current task, or may do so.
     has_waiter: Cell<bool>,
-    /// The state that the end of the last task has left.
-    state: Cell<State>,
 }
 
 /// The next step of a worker without a task: an order of another thread or of its own. `Search`
@@ -149,14 +146,14 @@ impl<H: Host> Worker<'_, H> {
         let has_waiter = place.as_ref().is_some_and(|task| task.table.offered);
         self.has_waiter.set(has_waiter);
         let mut end = |ended, permit| self.end_task(ended, permit);
-        Task::run_in(place, self.ctx, End::new(permit, &mut end));
-        self.state.get()
+        let HasEnded(state) = Task::run_in(place, self.ctx, End::new(permit, &mut end));
+        state
     }
 
     /// Ends a task: gives the task's permit back, makes the worker free, and counts the task. The task calls
     /// this before its waiter is released.
     #[inline(always)]
-    fn end_task(&self, ended: TaskEnd, permit: Permit) {
+    fn end_task(&self, ended: TaskEnd, permit: Permit) -> HasEnded {
         // The permit comes before the state, which depends on what that leads to. It comes before the count: a thread
         // that sees in the figures that nothing runs finds space.
         let given = self.core.gate.give(permit);
@@ -169,11 +166,11 @@ impl<H: Host> Worker<'_, H> {
             State::Idle => self.rest(),
             _ => self.leave_busy(state),
         }
-        self.state.set(state);
         if !ended.has_run() {
             H::count_unrun(self.core, ended);
         }
         self.it.record.count_end(ended);
+        HasEnded(state)
     }
 
     /// Returns the worker's next state after a task: `Paying` if it may have to end, `Busy` if a task is queued, `Calling`

@@ -10,7 +10,7 @@ use crate::parts::deadline::Deadline;
 use crate::parts::members::Owner;
 use crate::sync::Arc;
 use crate::work::context::Ctx;
-use crate::work::job::{End, Job, NeverRan, Release, Task, TaskEnd};
+use crate::work::job::{End, HasEnded, Job, NeverRan, Release, Task, TaskEnd};
 use crate::work::options::StoredOptions;
 use crate::work::owed::Owed;
 use std::task::Waker;
@@ -31,7 +31,7 @@ unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSi
         Some(TaskSide::node(self))
     }
 
-    fn run(mut self, ctx: &Ctx<'_>, end: End<'_>) {
+    fn run(mut self, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded {
         let (decision, task_id) = (&ctx.record.decision, ctx.task_id.get());
         decision.start(task_id);
         if self.node().tell_slot(ctx.slot) {
@@ -41,21 +41,23 @@ unsafe impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Job for TaskSi
                 decision.forget(task_id);
             }
             ctx.may_owe();
-            end.end(TaskEnd::Cancelled);
+            let has_ended = end.end(TaskEnd::Cancelled);
             let release = self.discard(|| TaskError::Cancelled);
-            return ctx.owe(|owed| release.settle(owed));
+            ctx.owe(|owed| release.settle(owed));
+            return has_ended;
         }
         let f = self.take();
         // SAFETY: the decision was started above, and no caller's node is passed.
         let (panicked, result) = unsafe { ctx.run_decided(None, f, |_| !self.node().is_gone()) };
         // Another thread may register a waker until the outcome is there.
         ctx.may_owe();
-        end.end(TaskEnd::ran(panicked));
+        let has_ended = end.end(TaskEnd::ran(panicked));
         let outcome = result.map(|r| r.map_err(|payload| TaskError::Panicked(Panic::new(payload))));
         let remains = self.end(outcome).release();
         if !remains.is_empty() {
             ctx.owe(|owed| owed.calls().finish(remains));
         }
+        has_ended
     }
 
     fn discard(mut self, why: NeverRan) -> Release {
@@ -90,7 +92,7 @@ pub(crate) fn submit<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(
     };
     match submit_member(core, members, task, &rest) {
         Ok(location) => Ok(Ticket::new(side, core, location)),
-        Err((task, why)) => Err(Refused::new(task.give_back(), why)),
+        Err((task, why)) => Err(Refused::new(task.into_closure(), why)),
     }
 }
 
@@ -163,7 +165,7 @@ impl<R> Ticket<R> {
 impl<R> Drop for Ticket<R> {
     fn drop(&mut self) {
         // First of all, so that a worker whose task is found abandoned keeps its value.
-        self.side.node().leave();
+        self.side.node().begin_release();
         let mut owed = Owed::default();
         // The stored waker must not be called after the handle is gone.
         owed.drop_wake_up(self.side.retract());

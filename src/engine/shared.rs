@@ -6,9 +6,9 @@ use crate::engine::figures::counts::RareCounts;
 use crate::engine::submit::request::{Answer, WaitingTask};
 use crate::parts::gate::WorkersKey;
 use crate::parts::line::Lines;
-use crate::parts::slot::Slot;
+use crate::parts::slot::{Sleeper, Slot};
 use crate::stats::WhenFull;
-use crate::sync::{lock, lock_by, Guard, IsHeld, Patience};
+use crate::sync::{self, lock, lock_by, Guard, IsHeld, Patience};
 use crate::sync::{AtomicBool, AtomicU64, Condvar, Instant, LastLocker, Mutex, Ordering};
 use crate::work::env::{Env, WorkerId};
 use crate::work::job::Task;
@@ -16,6 +16,7 @@ use crate::work::record::Record;
 use crate::work::thread::{EndedThreads, Thread};
 use crossbeam_utils::CachePadded;
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 /// A pool: the core, and the state around it.
@@ -76,6 +77,67 @@ impl Registry {
     pub(crate) fn started_on(&self, slot: usize) -> WorkerId {
         let start = self.starts[slot];
         WorkerId { slot, start }
+    }
+}
+
+/// The registry, locked. Workers that get an order under the lock are woken up once the lock is free, because they need
+/// it next.
+#[derive(Debug)]
+pub(crate) struct RegistryGuard<'a> {
+    // Dropped first.
+    locked: Guard<'a, Registry>,
+    sleepers: Sleepers,
+}
+
+/// Workers that are to be woken up.
+#[derive(Debug, Default)]
+struct Sleepers(Vec<Sleeper>);
+
+impl Drop for Sleepers {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Sleeper::unpark);
+    }
+}
+
+impl<'a> RegistryGuard<'a> {
+    fn new(locked: Guard<'a, Registry>) -> Self {
+        let sleepers = Sleepers::default();
+        Self { locked, sleepers }
+    }
+
+    /// Wakes a worker up once the lock is free.
+    pub(crate) fn wakes(&mut self, worker: Sleeper) {
+        self.sleepers.0.push(worker);
+    }
+
+    /// Wakes up the workers on these slots once the lock is free.
+    pub(crate) fn wake_workers(&mut self, which: impl Fn(usize) -> bool) {
+        let workers = self.locked.workers.iter().enumerate();
+        let sleepers = workers.filter_map(|(slot, worker)| {
+            let worker = worker.as_ref().filter(|_| which(slot))?;
+            Some(Sleeper::of(worker.handle.thread()))
+        });
+        self.sleepers.0.extend(sleepers);
+    }
+
+    /// Waits on a condition variable for at most the time that is `left`; `None` means without a limit.
+    pub(crate) fn wait(self, condition: &Condvar, left: Option<Duration>) -> Self {
+        drop(self.sleepers);
+        Self::new(sync::wait(condition, self.locked, left))
+    }
+}
+
+impl Deref for RegistryGuard<'_> {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        &self.locked
+    }
+}
+
+impl DerefMut for RegistryGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Registry {
+        &mut self.locked
     }
 }
 
@@ -201,15 +263,16 @@ impl Settings {
 
 impl Core {
     /// Locks the registry.
-    pub(crate) fn registry(&self) -> Guard<'_, Registry> {
-        self.host.registry_locker.note(lock(&self.host.registry))
+    pub(crate) fn registry(&self) -> RegistryGuard<'_> {
+        let guard = lock(&self.host.registry);
+        RegistryGuard::new(self.host.registry_locker.note(guard))
     }
 
     /// Locks the registry, as [`registry`](Self::registry) does. A thread that only tries gets an error if another
     /// one holds the lock.
-    pub(crate) fn registry_by(&self, patience: Patience) -> Result<Guard<'_, Registry>, IsHeld> {
+    pub(crate) fn registry_by(&self, patience: Patience) -> Result<RegistryGuard<'_>, IsHeld> {
         let guard = lock_by(&self.host.registry, patience)?;
-        Ok(self.host.registry_locker.note(guard))
+        Ok(RegistryGuard::new(self.host.registry_locker.note(guard)))
     }
 
     /// Returns the slots that have ever had a worker. A slot that gets its first one meanwhile may be

@@ -130,7 +130,7 @@ fn is_any_idle(core: &Core) -> bool {
     }
     // The ring's length may be too small by one, because an entry can be popped before its push has
     // moved the tail. So this looks at as many places as there are slots.
-    let (head, _) = core.ready.held();
+    let (head, _) = core.ready.head_and_len();
     let listed = core.slots.len() as u64;
     let is_listed =
         |slot| (0..listed).any(|n| core.ready.entry(head.wrapping_add(n)) == Some(slot));
@@ -218,7 +218,7 @@ pub fn is_quiet(pool: &Pool) -> bool {
         if quiet {
             assert_eq!(core.in_flight.figures(), [0, 0], "{words:?}");
             core.gate.assert_at_rest();
-            let (head, listed) = core.ready.held();
+            let (head, listed) = core.ready.head_and_len();
             let mut entries: Vec<_> = (0..listed)
                 .filter_map(|n| core.ready.entry(head.wrapping_add(n)))
                 .collect();

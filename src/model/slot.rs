@@ -2,7 +2,7 @@
 
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
-use crate::parts::slot::{Claim, Order, State, TaskClaim};
+use crate::parts::slot::{Claim, Order, Sleeper, State, TaskClaim};
 use crate::parts::{ring, slot};
 use crate::sync::thread;
 use std::mem::ManuallyDrop;
@@ -161,7 +161,10 @@ impl Slot {
     /// Tells the worker to end if it is idle. If `only_benched`, it must also be on the bench.
     /// Returns `true` if the worker was told.
     pub fn retire(&self, only_benched: bool) -> bool {
-        self.slot.retire(only_benched)
+        self.slot
+            .retire(only_benched)
+            .map(Sleeper::unpark)
+            .is_some()
     }
 
     /// Ends the worker's task. The worker then calls wakers.

@@ -6,7 +6,7 @@ use crate::engine::submit::request::SubmitterOptions;
 use crate::error::DeadlineError;
 use crate::parts::deadline;
 use crate::pool::Pool;
-use crate::sync::{lock, now, thread, Arc, AtomicBool, Ordering};
+use crate::sync::{now, thread, Arc, AtomicBool, Ordering};
 
 /// A deadline that passes when its [`Alarm`] goes off.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ where
 /// the workers that have been on the bench for `idle_timeout`.
 pub fn sweep(pool: &Pool) {
     let core = pool.core();
-    let _ = core.sweep(&mut lock(&core.host.registry), now());
+    let _ = core.sweep(&mut core.registry(), now());
 }
 
 /// Stores the state of the oldest cell of a pool's queue once more, as [`Queue::store_again`] does.

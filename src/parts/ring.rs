@@ -198,7 +198,7 @@ impl Ring {
     }
 
     /// Returns the position of the oldest entry, and the number of entries.
-    pub(crate) fn held(&self) -> (u64, u64) {
+    pub(crate) fn head_and_len(&self) -> (u64, u64) {
         // ORDERING: P1: in one total order with the steps of the slots.
         let head = self.head.load(Ordering::SeqCst);
         // `head` is read first, because it may pass a `tail` that was read before. The difference
@@ -213,7 +213,7 @@ impl Ring {
 impl Ring {
     /// Returns the index at a position, if an entry is there.
     pub(crate) fn entry(&self, position: u64) -> Option<usize> {
-        // ORDERING: P1: as in `held`.
+        // ORDERING: P1: as in `head_and_len`.
         let seen = self.cell(position).load(Ordering::SeqCst);
         let is_full = seen & !(FULL - 1) == full(position >> self.shift, 0);
         is_full.then_some((seen & (FULL - 1)) as usize)

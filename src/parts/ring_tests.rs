@@ -34,16 +34,19 @@ fn a_push_helps_over_a_cell_filled_before_tail_moved() {
 #[test]
 fn entries_are_seen_without_being_taken() {
     let ring = Ring::new(4, 0);
-    assert_eq!((ring.held().1, ring.entry(0)), (0, None));
+    assert_eq!((ring.head_and_len().1, ring.entry(0)), (0, None));
     for lap in 0..3 {
         ring.try_push(7).unwrap();
         ring.try_push(5).unwrap();
-        let (head, held) = ring.held();
+        let (head, held) = ring.head_and_len();
         assert_eq!(held, 2, "{lap}");
         let seen = [0, 1, 2].map(|ahead| ring.entry(head + ahead));
         assert_eq!(seen, [Some(7), Some(5), None]);
         assert_eq!(ring.pop(), Some(7));
-        assert_eq!((ring.held(), ring.entry(head)), ((head + 1, 1), None));
+        assert_eq!(
+            (ring.head_and_len(), ring.entry(head)),
+            ((head + 1, 1), None)
+        );
         assert_eq!(ring.pop(), Some(5));
     }
     assert!(ring.is_empty());
@@ -99,7 +102,7 @@ fn holds_its_capacity_also_at_the_wrap_of_laps_and_positions() {
                     assert_eq!(ring.try_push(i), Ok(()), "round {round}");
                 }
                 assert_eq!(ring.try_push(7), Err(7), "round {round}");
-                let (head, held) = ring.held();
+                let (head, held) = ring.head_and_len();
                 assert_eq!((held, ring.entry(head)), (capacity as u64, Some(0)));
                 for i in 0..capacity {
                     assert!(!ring.is_empty());

@@ -9,6 +9,7 @@ use crate::error::TaskError;
 use crate::parts::completion::{Answered, WaitNode};
 use crate::parts::gate::Permit;
 use crate::parts::members::{Ended, Gone, Leaving, Pending};
+use crate::parts::slot::State;
 use crate::sync::panics::has_panicked;
 use crate::work::context::Ctx;
 use crate::work::env::Env;
@@ -65,18 +66,23 @@ impl TaskEnd {
 #[must_use = "the task's permit is not given back, and the task is not counted"]
 pub(crate) struct End<'a> {
     permit: Permit,
-    end: &'a mut dyn FnMut(TaskEnd, Permit),
+    end: &'a mut dyn FnMut(TaskEnd, Permit) -> HasEnded,
 }
 
+/// The worker has taken its part of a task's end, and is in this state since. Only the worker makes one, so a
+/// [`Job::run`] that returns one has called [`End::end`].
+#[must_use]
+pub(crate) struct HasEnded(pub(crate) State);
+
 impl<'a> End<'a> {
-    pub(crate) fn new(permit: Permit, end: &'a mut dyn FnMut(TaskEnd, Permit)) -> Self {
+    pub(crate) fn new(permit: Permit, end: &'a mut dyn FnMut(TaskEnd, Permit) -> HasEnded) -> Self {
         Self { permit, end }
     }
 
     /// Gives the task's permit back, makes the worker free, and counts the task.
     #[inline(always)]
-    pub(crate) fn end(self, ended: TaskEnd) {
-        (self.end)(ended, self.permit);
+    pub(crate) fn end(self, ended: TaskEnd) -> HasEnded {
+        (self.end)(ended, self.permit)
     }
 }
 
@@ -112,7 +118,7 @@ impl Release {
                 owed.calls().finish(remains);
             }
         }
-        owed.leave(self.group.and_then(Pending::has_left));
+        owed.exit_group(self.group.and_then(Pending::has_left));
         if let Some(captured) = self.captured {
             owed.calls().drop_captured(captured);
         }
@@ -127,8 +133,8 @@ impl Release {
 /// has been discarded. So either the job is `Send + 'static`, or the code that makes the job waits
 /// for its end.
 pub(crate) unsafe trait Job: Sized {
-    /// Runs the job, calls `end`, and releases the waiter. Never unwinds.
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>);
+    /// Runs the job, calls `end`, and releases the waiter. Never unwinds. Returns what `end` has returned.
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded;
     /// Takes the job apart without running it. Never unwinds. Calls no user code, with one
     /// exception: a scope's task drops its closure.
     fn discard(self, why: NeverRan) -> Release;
@@ -169,7 +175,7 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
 
     /// Runs the job. If it must not start any more, disposes of it instead.
     #[inline]
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded {
         ctx.submitted.set(self.submitted);
         let options = self.options();
         if options.is_empty() {
@@ -187,19 +193,21 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
             if pending.is_some() {
                 ctx.may_owe();
             }
-            (end.end)(ended, permit);
+            let has_ended = (end.end)(ended, permit);
             outcome = ended.of_group();
             if let (true, Some(pending)) = (J::OFFERED, &pending) {
                 pass_in(ctx, pending.has_ended(outcome));
             }
+            has_ended
         };
-        self.job.run(ctx, End::new(end.permit, &mut with_options));
+        let has_ended = self.job.run(ctx, End::new(end.permit, &mut with_options));
         // The task leaves its group only after its waiter has the outcome.
         match pending {
-            Some(pending) if J::OFFERED => leave(ctx, pending.has_left()),
+            Some(pending) if J::OFFERED => exit_group(ctx, pending.has_left()),
             Some(pending) => note_gone(ctx, pending.end(outcome)),
             None => {}
         }
+        has_ended
     }
 
     /// Returns the task's place in its group, if it has one. It is used up once.
@@ -217,7 +225,7 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
     /// Disposes of a task whose turn has come too late (`TaskEnd::Expired`), or whose group has been
     /// cancelled.
     #[cold]
-    fn dispose(self, why: TaskEnd, ctx: &Ctx<'_>, end: End<'_>) {
+    fn dispose(self, why: TaskEnd, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded {
         let is_late = why == TaskEnd::Expired;
         let error: NeverRan = match is_late {
             true => || TaskError::Expired,
@@ -229,8 +237,9 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
             ctx.drop_captured(release.captured.take());
         }
         ctx.may_owe();
-        end.end(why);
+        let has_ended = end.end(why);
         ctx.owe(|owed| release.settle(owed));
+        has_ended
     }
 
     fn look(&self) -> Look {
@@ -311,9 +320,9 @@ fn pass_in(ctx: &Ctx<'_>, group: Option<u64>) {
 /// Notes the last step of a task's leave from its group, if there is one. It may wait for another thread
 /// that holds the group's lock.
 #[inline]
-fn leave(ctx: &Ctx<'_>, leaving: Option<Leaving>) {
+fn exit_group(ctx: &Ctx<'_>, leaving: Option<Leaving>) {
     if leaving.is_some() {
-        ctx.owe(|owed| owed.leave(leaving));
+        ctx.owe(|owed| owed.exit_group(leaving));
     }
 }
 
@@ -321,7 +330,7 @@ fn leave(ctx: &Ctx<'_>, leaving: Option<Leaving>) {
 #[inline]
 pub(crate) fn note_gone(ctx: &Ctx<'_>, gone: Gone) {
     pass_in(ctx, gone.line);
-    leave(ctx, gone.leaving);
+    exit_group(ctx, gone.leaving);
 }
 
 type Bytes = MaybeUninit<[u64; INLINE / 8]>;
@@ -347,7 +356,7 @@ pub(crate) struct Table {
     look: unsafe fn(&Bytes) -> Look,
     /// # Safety
     /// As for `look`. The call consumes the job, so the bytes must not be used again.
-    run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>),
+    run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>) -> HasEnded,
     /// # Safety
     /// As for `run`.
     discard: unsafe fn(&mut Bytes, NeverRan) -> Release,
@@ -421,13 +430,13 @@ impl Task {
 
     /// Runs the task in its place, without a move, and empties the place.
     #[inline]
-    pub(crate) fn run_in(place: &mut Option<Self>, ctx: &Ctx<'_>, end: End<'_>) {
-        if let Some(task) = place {
-            // SAFETY: the task is consumed once. No other code has access to the place until it is
-            // empty, and `Job::run` never unwinds.
-            unsafe { (task.table.run)(&mut task.bytes, ctx, end) };
-            std::mem::forget(place.take());
-        }
+    pub(crate) fn run_in(place: &mut Option<Self>, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded {
+        let task = place.as_mut().expect("a task to run");
+        // SAFETY: the task is consumed once. No other code has access to the place until it is
+        // empty, and `Job::run` never unwinds.
+        let has_ended = unsafe { (task.table.run)(&mut task.bytes, ctx, end) };
+        std::mem::forget(place.take());
+        has_ended
     }
 
     /// Takes the task apart without running it.
@@ -451,9 +460,9 @@ impl Drop for Task {
 // SAFETY: it is `Send + 'static`.
 unsafe impl<F: FnOnce() + Send + 'static> Job for F {
     #[inline(always)]
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) {
+    fn run(self, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded {
         let panicked = has_panicked(ctx.call(self));
-        end.end(TaskEnd::ran(panicked));
+        end.end(TaskEnd::ran(panicked))
     }
 
     fn discard(self, _: NeverRan) -> Release {

@@ -90,9 +90,9 @@ impl std::fmt::Debug for Kinds {
 pub(crate) type Debts = Option<Owed>;
 
 /// Notes the last step of a task's leave from its group, if there is one, among a submission's debts.
-pub(crate) fn leave(debts: &mut Debts, leaving: Option<Leaving>) {
+pub(crate) fn exit_group(debts: &mut Debts, leaving: Option<Leaving>) {
     if leaving.is_some() {
-        debts.get_or_insert_default().leave(leaving);
+        debts.get_or_insert_default().exit_group(leaving);
     }
 }
 
@@ -146,7 +146,7 @@ impl Owed {
 
     /// Notes the last step of a task's leave from its group, if there is one.
     #[inline]
-    pub(crate) fn leave(&mut self, leaving: Option<Leaving>) {
+    pub(crate) fn exit_group(&mut self, leaving: Option<Leaving>) {
         if let Some(leaving) = leaving {
             self.any = true;
             self.leaving.push(leaving);
@@ -156,7 +156,7 @@ impl Owed {
     /// Notes a debt again, because the thread could not get the lock that it needs.
     pub(crate) fn note(&mut self, due: Due) {
         match due {
-            Due::Leave(leaving) => self.leave(Some(leaving)),
+            Due::Leave(leaving) => self.exit_group(Some(leaving)),
             Due::Pass(line) => self.pass_in(Some(line)),
             Due::Look => self.look(),
             Due::Over => {
@@ -169,7 +169,7 @@ impl Owed {
     /// Notes what the end of a group's task leads to.
     pub(crate) fn note_gone(&mut self, gone: Gone) {
         self.pass_in(gone.line);
-        self.leave(gone.leaving);
+        self.exit_group(gone.leaving);
     }
 
     /// Notes that a worker must look at the queue.

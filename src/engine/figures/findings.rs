@@ -23,7 +23,7 @@ pub(crate) struct Finding {
 }
 
 /// The kinds of findings. Their names are those of the rows in CONTRIBUTING.md.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum What {
     UserCode,
     TaskBehindUserCode,
@@ -66,9 +66,9 @@ impl Finding {
         self.what == What::LookNotDone
     }
 
-    /// Returns `true` if both are about the same event, perhaps with other counts.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        (self.what, self.slot, self.at) == (other.what, other.slot, other.at)
+    /// Returns what it is about. Two findings of one event may have other counts.
+    pub(super) fn event(&self) -> (What, Option<usize>, u64) {
+        (self.what, self.slot, self.at)
     }
 }
 

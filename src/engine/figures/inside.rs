@@ -9,7 +9,7 @@ use crate::parts::queue::CellState;
 use crate::parts::slot::{State, Word};
 use crate::sync::{thread, try_lock, Ordering, ThreadNumber};
 use crate::work::owed::Kinds;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// How many readings a finding must be in.
@@ -173,9 +173,9 @@ impl Core {
             awake,
             notified,
             trusts_counts: self.env.trusts_counts(),
-            ready_entries: self.ready.held().1,
+            ready_entries: self.ready.head_and_len().1,
             idle_listed,
-            free_entries: self.free.held().1,
+            free_entries: self.free.head_and_len().1,
             slots,
             // Relaxed: a figure.
             refused_at: self.host.counts.refused_at.load(Ordering::Relaxed),
@@ -205,15 +205,14 @@ impl Core {
             }
             last = self.reading();
             let again = findings::of(&last);
-            all.retain_mut(
-                |finding| match again.iter().find(|it| it.is_like(finding)) {
-                    Some(it) => {
-                        finding.count = finding.count.min(it.count);
-                        true
-                    }
-                    None => false,
-                },
-            );
+            let again: HashMap<_, _> = again.iter().map(|it| (it.event(), it.count)).collect();
+            all.retain_mut(|finding| match again.get(&finding.event()) {
+                Some(count) => {
+                    finding.count = finding.count.min(*count);
+                    true
+                }
+                None => false,
+            });
         }
         (all, last)
     }

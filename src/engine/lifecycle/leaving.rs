@@ -1,9 +1,9 @@
 //! How a worker ends: when it may, when it must stay after all, and its last steps on its slot.
 
 use crate::core::worker::{Next, Worker};
-use crate::engine::shared::{Registry, Shared, Stopping};
+use crate::engine::shared::{Registry, RegistryGuard, Shared, Stopping};
 use crate::parts::slot::State;
-use crate::sync::{lock, thread, Guard, IsHeld, Ordering, Patience};
+use crate::sync::{lock, thread, IsHeld, Ordering, Patience};
 use crate::work::owed::{Kinds, Owed};
 
 impl Worker<'_, Shared> {
@@ -71,7 +71,7 @@ impl Worker<'_, Shared> {
     }
 
     /// Makes the worker `Paying` again, instead of ending it. Then it searches.
-    fn stay(&self, mut registry: Guard<'_, Registry>) {
+    fn stay(&self, mut registry: RegistryGuard<'_>) {
         registry.retiring -= 1;
         // SAFETY: this thread is the slot's worker, `Retiring`.
         unsafe { self.it.step(State::Retiring, State::Paying) };
@@ -79,7 +79,7 @@ impl Worker<'_, Shared> {
 
     /// Takes the worker's last steps on the slot. The last worker stays (`false`) if a permit is taken,
     /// because the task that has it may need a worker.
-    fn vacate(&self, mut registry: Guard<'_, Registry>) -> bool {
+    fn vacate(&self, mut registry: RegistryGuard<'_>) -> bool {
         let core = self.core;
         if registry.live == 1 && !core.gate.sleep(&mut registry.key) {
             self.stay(registry);
@@ -103,7 +103,7 @@ impl Worker<'_, Shared> {
         // SAFETY: this thread is the slot's worker, `Retiring`, and touches nothing of the slot
         // after this step. Its thread is already on the list of threads to be joined.
         unsafe { self.it.step(State::Retiring, State::Free) };
-        core.put_back(&mut registry, slot);
+        core.return_slot(&mut registry, slot);
         core.end_sweeps(&registry);
         core.host.changed.notify_all();
         drop(registry);

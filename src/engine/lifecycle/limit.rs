@@ -7,7 +7,7 @@
 //! lock, as long as too few are withheld. Claim B of this room's page says how workers learn of the
 //! limit.
 
-use crate::engine::shared::{Core, Registry};
+use crate::engine::shared::{Core, Registry, RegistryGuard};
 use crate::parts::slot::{Slot, State};
 use crate::sync::{Arc, Ordering};
 use crate::work::owed::Owed;
@@ -78,7 +78,7 @@ impl Core {
 
     /// Tells surplus workers that are idle to end. Those that are in their start hook without a task are
     /// taken as surplus first, as in `is_self_surplus`.
-    pub(crate) fn retire_surplus(&self, registry: &mut Registry) {
+    pub(crate) fn retire_surplus(&self, registry: &mut RegistryGuard<'_>) {
         let new = self.new_without_task(registry);
         for slot in 0..registry.workers.len() {
             if self.is_surplus(registry, registry.retiring + new) {

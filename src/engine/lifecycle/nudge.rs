@@ -3,7 +3,7 @@
 //! A thread may have been stopped between two steps, or a fault of this crate may have left a count wrong. Then a task
 //! waits that need not. CONTRIBUTING.md, "When a pool hangs", says how a person comes to this.
 
-use crate::engine::shared::{Core, Registry};
+use crate::engine::shared::{Core, RegistryGuard};
 use crate::parts::line::POOL;
 use crate::sync::{Arc, Patience};
 use crate::work::owed::{Due, Owed};
@@ -20,7 +20,7 @@ impl Core {
         // A thread that is stopped may hold any lock. So this waits for none before it has done what needs no lock,
         // or another one (`Core::pay_others`).
         let woken = self.registry_by(Patience::Tries);
-        let woken = woken.map(|registry| self.wake_told(&registry)).is_ok();
+        let woken = woken.map(|registry| self.wake_told(registry)).is_ok();
         if self.look_anyway(&mut owed).is_err() {
             owed.look();
         }
@@ -31,7 +31,7 @@ impl Core {
         self.pay(&mut owed);
         // What was held up by a lock that was only busy.
         if !woken {
-            self.wake_told(&self.registry());
+            self.wake_told(self.registry());
         }
         if !passes {
             self.note_passes(&mut owed);
@@ -51,11 +51,10 @@ impl Core {
     }
 
     /// Unparks the workers that sleep although they have an order.
-    fn wake_told(&self, registry: &Registry) {
-        for (slot, worker) in self.slots.iter().zip(&registry.workers) {
-            if let (Some(worker), true) = (worker, slot.record.sleeps() && !slot.load().is_idle()) {
-                worker.handle.thread().unpark();
-            }
-        }
+    fn wake_told(&self, mut registry: RegistryGuard<'_>) {
+        registry.wake_workers(|slot| {
+            let it = &self.slots[slot];
+            it.record.sleeps() && !it.load().is_idle()
+        });
     }
 }

@@ -17,8 +17,8 @@
 //! the sweep. So no thread is started for the cleaner, and none stays alive only for it.
 
 use crate::core::Claim;
-use crate::engine::shared::{Core, Registry};
-use crate::sync::{now, try_lock, Instant, Ordering};
+use crate::engine::shared::{Core, Registry, RegistryGuard};
+use crate::sync::{now, Instant, Ordering, Patience};
 use std::time::Duration;
 
 impl Core {
@@ -36,13 +36,11 @@ impl Core {
 
     /// Schedules the first sweep, if sweeps could end a worker and none is scheduled. Called when a
     /// worker has been started. loom models have no clock, and call `sweep` themselves.
-    pub(crate) fn begin_sweeps(&self, registry: &Registry) {
+    pub(crate) fn begin_sweeps(&self, registry: &mut RegistryGuard<'_>) {
         let may_begin = !cfg!(lazypool_loom) && self.is_cleaner_of_use(registry);
         if may_begin && self.put_off(0, self.pause()).is_some() {
             // The workers that already sleep have set no timer. They are woken up to set one.
-            for worker in registry.workers.iter().flatten() {
-                worker.handle.thread().unpark();
-            }
+            registry.wake_workers(|_| true);
         }
     }
 
@@ -93,10 +91,9 @@ impl Core {
     /// Sweeps, and schedules the next sweep in place of that at `at`. The OS may have stopped the thread that holds the
     /// lock. If this worker waited for the lock, it could not obey an order meanwhile.
     fn sweep_if_free(&self, at: u64) {
-        let Some(registry) = try_lock(&self.host.registry) else {
+        let Ok(mut registry) = self.registry_by(Patience::Tries) else {
             return;
         };
-        let mut registry = self.host.registry_locker.note(registry);
         let (start, pause) = (now(), self.pause());
         let due = self.sweep(&mut registry, start);
         self.end_sweeps(&registry);
@@ -106,9 +103,9 @@ impl Core {
 
     /// Moves idle workers to the bench, and retires those that have been there for `idle_timeout`.
     /// Returns the time at which the next worker on the bench has to be retired.
-    pub(crate) fn sweep(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
+    pub(crate) fn sweep(&self, registry: &mut RegistryGuard<'_>, now: Instant) -> Option<Instant> {
         let mut earlier = 0..registry.bench.len();
-        let (_, listed) = self.ready.held();
+        let (_, listed) = self.ready.head_and_len();
         // ORDERING: P1: the workers are counted before they leave the ring.
         self.host.benched.fetch_add(listed, Ordering::SeqCst);
         let popped = std::iter::from_fn(|| self.ready.pop()).take(listed as usize);
@@ -130,7 +127,7 @@ impl Core {
 
     /// Retires the workers on the bench that have been there for `idle_timeout`, oldest first,
     /// until `min_workers` are left. Returns the time at which the next worker has to be retired.
-    fn retire_due(&self, registry: &mut Registry, now: Instant) -> Option<Instant> {
+    fn retire_due(&self, registry: &mut RegistryGuard<'_>, now: Instant) -> Option<Instant> {
         while registry.live > self.host.min_workers + registry.retiring {
             let (slot, since) = *registry.bench.front()?;
             let due = since.checked_add(self.host.idle_timeout);

@@ -12,7 +12,7 @@ use crate::engine::shared::{Core, Registry};
 use crate::parts::backoff::Backoff;
 use crate::parts::deadline::Deadline;
 use crate::stats::{Shutdown, ShutdownReport};
-use crate::sync::{self, lock, Arc, Ordering};
+use crate::sync::{lock, Arc, Ordering};
 use crate::work::observe;
 use crate::work::owed::Owed;
 use crate::work::record::Tally;
@@ -131,7 +131,7 @@ fn wait(core: &Arc<Core>, timeout: Duration, waits_for: WaitsFor) -> Vec<Straggl
         }
         let left = [deadline.left(), is_drop.then_some(LOOK_AGAIN)];
         let left = left.into_iter().flatten().min();
-        registry = sync::wait(&core.host.changed, registry, left);
+        registry = registry.wait(&core.host.changed, left);
     }
     drop(registry);
     // One shutdown joins at a time. So once this shutdown holds the lock, the threads that another

@@ -12,11 +12,11 @@
 use crate::core::host::NotStarted;
 use crate::core::submission::Location;
 use crate::core::{worker, Claim};
-use crate::engine::shared::{Core, Registry};
+use crate::engine::shared::{Core, Registry, RegistryGuard};
 use crate::parts::backoff::Backoff;
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
-use crate::sync::{Arc, Guard, Ordering, Patience};
+use crate::sync::{Arc, Ordering, Patience};
 use crate::work::env::WorkerId;
 use crate::work::job::Task;
 use crate::work::owed::Owed;
@@ -33,7 +33,7 @@ enum First<'a> {
 impl Core {
     /// Gives back a slot without a thread, under the registry's lock. If too few slots are withheld
     /// for the limit, withholds the slot. Otherwise the slot becomes free.
-    pub(crate) fn put_back(&self, registry: &mut Registry, slot: usize) {
+    pub(crate) fn return_slot(&self, registry: &mut Registry, slot: usize) {
         if self.slots_to_withhold(registry) == 0 {
             return self.free.push(slot);
         }
@@ -142,7 +142,7 @@ impl Core {
         let mut registry = self.registry();
         let is_of_use = has_task || !self.env.is_closed() || !self.queue.is_empty();
         if !is_of_use || self.slots_to_withhold(&registry) > 0 {
-            self.put_back(&mut registry, slot);
+            self.return_slot(&mut registry, slot);
             return Err(NotStarted::NotNeeded);
         }
         registry.starting += 1;
@@ -169,7 +169,7 @@ impl Core {
         (counts.refused_at).store(self.queue.pushed() + 1, Ordering::Relaxed);
         // SAFETY: the claim is that of `begin_start`, and the OS created no thread.
         unsafe { claim.start_failed() };
-        self.put_back(&mut registry, slot);
+        self.return_slot(&mut registry, slot);
         self.host.changed.notify_all();
     }
 
@@ -202,7 +202,7 @@ impl Core {
         if registry.live == 1 {
             self.gate.wake(&mut registry.key);
         }
-        self.begin_sweeps(&registry);
+        self.begin_sweeps(&mut registry);
         let mut location = None;
         match first {
             First::Run(task, permit) => location = Some(self.hand_over(slot, claim, task, permit)),
@@ -221,14 +221,15 @@ impl Core {
 
     /// Tells the worker on a slot to end, if the worker is idle. If `benched` is set, the worker
     /// must also still be on the bench.
-    pub(crate) fn retire(&self, registry: &mut Registry, slot: usize, benched: bool) {
-        if self.slots[slot].retire(benched) {
+    pub(crate) fn retire(&self, registry: &mut RegistryGuard<'_>, slot: usize, benched: bool) {
+        if let Some(worker) = self.slots[slot].retire(benched) {
             registry.retiring += 1;
+            registry.wakes(worker);
         }
     }
 
     /// Tells the idle workers to end for which the pool has no use: all of a closed pool, and those beyond the limit.
-    pub(crate) fn retire_needless(&self, registry: &mut Registry) {
+    pub(crate) fn retire_needless(&self, registry: &mut RegistryGuard<'_>) {
         if self.env.is_closed() {
             for slot in 0..registry.workers.len() {
                 self.retire(registry, slot, false);
@@ -239,7 +240,7 @@ impl Core {
     }
 
     /// Tells every idle worker of the closed pool to end, and shutdowns to look whether all have ended.
-    pub(crate) fn retire_idle(&self, mut registry: Guard<'_, Registry>) {
+    pub(crate) fn retire_idle(&self, mut registry: RegistryGuard<'_>) {
         self.retire_needless(&mut registry);
         self.end_sweeps(&registry);
         self.host.changed.notify_all();

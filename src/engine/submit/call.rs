@@ -12,7 +12,7 @@ use crate::sync::Arc;
 use crate::work::env::NEVER;
 use crate::work::job::Task;
 use crate::work::options::{Options, StoredOptions, TaskTimes};
-use crate::work::owed::{leave, Debts, Owed};
+use crate::work::owed::{exit_group, Debts, Owed};
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ impl Entrance<Shared> for Member<'_> {
         let entered = core.enter(self.members, &options)?;
         let (pending, options) = entered.add_to(self.members, options);
         core.submit(task, &options, debts)
-            .inspect_err(|_| leave(debts, pending.and_then(Pending::exit)))
+            .inspect_err(|_| exit_group(debts, pending.and_then(Pending::exit)))
     }
 
     fn has_taken_back(&self, owed: &mut Owed) {

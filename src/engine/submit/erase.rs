@@ -9,7 +9,7 @@ use crate::sync::Arc;
 use crate::work::job::{Job, Task};
 use crate::work::observe::Moment;
 use crate::work::options::StoredOptions;
-use crate::work::owed::{leave, Debts};
+use crate::work::owed::{exit_group, Debts};
 
 /// The place where the task was put, or the refused job with the reason. The options that were
 /// stored with a refused job are dropped.
@@ -34,7 +34,7 @@ pub(crate) fn submit<S: StoredOptions, J: Job, L>(
         let (stored, job) = unsafe { task.into_parts::<S, J>() };
         let mut pending = None;
         stored.copy_pending(&mut pending);
-        leave(&mut debts, pending.and_then(Pending::exit));
+        exit_group(&mut debts, pending.and_then(Pending::exit));
         (job, why.into_refusal())
     });
     core.pay_debts(debts);

@@ -1,6 +1,7 @@
 //! Tests with a thread that holds a lock, as if the OS had stopped it.
 
 use super::*;
+use crate::parts::slot::Sleeper;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Waits until the condition holds, for at most ten seconds. Returns `true` if it does.
@@ -191,7 +192,7 @@ fn a_task_runs_beside_a_lock(pool: &Pool, of_line: bool) {
     open.send(()).expect("it waits");
     until(|| its.load().state() == State::Paying);
     let (tell, told) = mpsc::channel();
-    assert!(serves(core, move || tell.send(()).expect("a test")));
+    assert!(serves_apart(core, move || tell.send(()).expect("a test")));
     let ran = told.recv_timeout(Duration::from_secs(10));
     drop(locks);
     let is_passed = within_seconds(|| core.stats().waiting == 0);
@@ -387,5 +388,32 @@ fn an_idle_worker_that_sweeps_has_not_slept() {
     assert_eq!(core.time_to_sleep(), None, "it has swept");
     assert!((LONG / 4..LONG).contains(&next()));
     assert_eq!(core.slots[0].load().state(), State::Idle);
+    end(core);
+}
+
+/// Workers sleep, and are told to end under the lock of the registry. They are woken up when it is free.
+#[test]
+fn workers_are_told_to_end_with_the_lock_free() {
+    let core = &pool(Builder::new().max_workers(3).idle_timeout(Duration::MAX));
+    assert!((0..3).all(|_| core.start_worker().is_ok()));
+    let sleeping = || core.slots.iter().filter(|slot| slot.record.sleeps());
+    until(|| sleeping().count() == 3);
+    // Each of these panics in a debug build if it wakes a worker up under the lock.
+    core.set_limit(2);
+    until(|| core.stats().workers == 2);
+    until(|| sleeping().count() == 2);
+    let sleeper = || {
+        let registry = core.registry();
+        let thread = registry.workers.iter().flatten().next();
+        Sleeper::of(thread.expect("a worker").handle.thread())
+    };
+    let under_the_lock = || {
+        let sleeper = sleeper();
+        let _registry = core.registry();
+        sleeper.unpark();
+    };
+    let panicked = catch_unwind(AssertUnwindSafe(under_the_lock)).is_err();
+    assert_eq!(panicked, cfg!(debug_assertions));
+    sleeper().unpark();
     end(core);
 }

@@ -151,14 +151,15 @@ impl Core {
                 Ok(location) => return Ok(self.has_accepted(location, options, debts)),
                 Err(not_accepted) => not_accepted,
             };
-            match not_accepted.into_refusal() {
-                Some(why) => return Err(self.refuse(options, SubmitError::Refused(why), debts)),
-                None if may_wait && self.spin_for_space(&mut spin) => {}
-                None if may_wait => return self.wait_for_space(task, options, &block_until, debts),
-                None => {
-                    let why = options.no_space(&self.env, policy.blocks());
-                    return Err(self.refuse(options, why, debts));
-                }
+            if let Some(why) = not_accepted.into_refusal() {
+                return Err(self.refuse(options, SubmitError::Refused(why), debts));
+            }
+            if !may_wait {
+                let why = options.no_space(&self.env, policy.blocks());
+                return Err(self.refuse(options, why, debts));
+            }
+            if !self.spin_for_space(&mut spin) {
+                return self.wait_for_space(task, options, &block_until, debts);
             }
         }
     }

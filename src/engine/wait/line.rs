@@ -183,7 +183,7 @@ impl Core {
             // with the task. `Serving::take_apart` does not use it up.
             let leaving = unsafe { Pending::of(members) }.exit();
             // Now, if the lock is free: who fetches the answer then finds that nothing is pending.
-            owed.leave(leaving.and_then(|leaving| leaving.finish(Patience::Tries).err()));
+            owed.exit_group(leaving.and_then(|leaving| leaving.finish(Patience::Tries).err()));
         }
         self.answer(owner, Err((task, why)), owed);
     }

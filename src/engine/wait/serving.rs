@@ -15,10 +15,10 @@ use crate::sync::{assert_unlocked, Arc};
 use crate::work::job::Task;
 use crate::work::observe::Moment;
 use crate::work::options::TaskTimes;
-use crate::work::owed::{leave, Owed};
+use crate::work::owed::{exit_group, Owed};
 use std::task::{Poll, Waker};
 
-type Served<F, R> = Result<Ticket<R>, Refused<F>>;
+type ServeResult<F, R> = Result<Ticket<R>, Refused<F>>;
 
 pub(crate) struct Serving<F: FnOnce() -> R + Send + 'static, R: Send + 'static> {
     core: Arc<Core>,
@@ -48,7 +48,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
 
     /// Submits the task at the first call, or puts it in line. Then fetches its answer. If there is none
     /// yet, stores the waker. If the clone of the waker panics, the task stays in line.
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Served<F, R>> {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<ServeResult<F, R>> {
         if let Some(closure) = self.closure.take() {
             if let Some(served) = self.start(closure) {
                 return Poll::Ready(served);
@@ -69,7 +69,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
     }
 
     /// Submits the task, or puts it in line. Returns the result, or `None` if the task waits.
-    fn start(&mut self, closure: F) -> Option<Served<F, R>> {
+    fn start(&mut self, closure: F) -> Option<ServeResult<F, R>> {
         let core = &self.core;
         // The future waits, whatever the policy.
         let extras = SubmitterOptions {
@@ -105,7 +105,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
                 if let Some(members) = members {
                     // SAFETY: the task is inside the group until `exit`. Its own `Pending` is not
                     // used up.
-                    leave(&mut debts, unsafe { Pending::of(members) }.exit());
+                    exit_group(&mut debts, unsafe { Pending::of(members) }.exit());
                 }
                 let closure = self.take_apart(task);
                 Some(Err(Refused::new(closure, why.into_refusal())))
@@ -116,7 +116,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
     }
 
     /// Turns an answer into the result of the future.
-    fn answered(&self, answer: Answer, side: HandleSide<Outcome<R>>) -> Served<F, R> {
+    fn answered(&self, answer: Answer, side: HandleSide<Outcome<R>>) -> ServeResult<F, R> {
         match answer {
             Ok(location) => Ok(Ticket::new(side, &self.core, location)),
             Err((task, why)) => Err(Refused::new(self.take_apart(task), why)),
@@ -130,7 +130,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
         let (_, job) = unsafe {
             task.into_parts::<(Option<TaskTimes>, Option<Pending>), TaskSide<F, Outcome<R>>>()
         };
-        job.give_back()
+        job.into_closure()
     }
 }
 
@@ -151,7 +151,7 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Drop for Serving<F, R
         };
         if let (Some(members), false) = (&self.members, was_refused) {
             // SAFETY: the task is inside the group until `exit`. Its own `Pending` is not used up.
-            owed.leave(unsafe { Pending::of(members) }.exit());
+            owed.exit_group(unsafe { Pending::of(members) }.exit());
         }
         drop(side);
         // The closure may have captured another future that waits. So it is dropped with nothing else

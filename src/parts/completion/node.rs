@@ -320,8 +320,8 @@ impl WaitNode {
         matches!(self.done.load(Ordering::Acquire), TAKING | DONE)
     }
 
-    /// Says that the handle is about to leave.
-    pub(crate) fn leave(&self) {
+    /// Says that the handle is about to be released, before it cancels its task.
+    pub(crate) fn begin_release(&self) {
         // ORDERING: C3: set before the handle cancels the task.
         self.worker_slot.fetch_or(LEAVES, Ordering::AcqRel);
     }
@@ -387,7 +387,7 @@ impl WaitNode {
         let (wake_up, done) = (node.retract(), &raw const node.done);
         let is_done = node.is_done();
         if !is_done {
-            node.leave();
+            node.begin_release();
         }
         // ORDERING: C4, C5: releases what the handle did before the worker frees the node; on
         // failure, acquires the outcome.

@@ -128,7 +128,7 @@ impl<F: 'static, O: 'static> TaskSide<F, O> {
 
     /// Returns the closure of a task that was not accepted. The handle's side must not have stored
     /// a waker.
-    pub(crate) fn give_back(mut self) -> F {
+    pub(crate) fn into_closure(mut self) -> F {
         let closure = self.take();
         // There is no outcome and no waker, so this only ends the task's use of the node.
         drop(self.end(None).release());

@@ -42,7 +42,7 @@ const STATE: u64 = STEP - 1;
 /// Asserts that a step of a cell is legal.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
-pub(super) fn taken(from: CellState, to: CellState) {
+pub(super) fn assert_step(from: CellState, to: CellState) {
     debug_assert!(
         from.next().contains(&to),
         "{from:?} -> {to:?} is no step of a queue's cell"
@@ -96,7 +96,7 @@ impl<T> CellAt<'_, T> {
     pub(super) unsafe fn publish(&self, from: CellState) {
         // ORDERING: M1: releases the task to the thread that takes it.
         store_release(&self.cell.stamp, self.stamp(Full));
-        taken(from, Full);
+        assert_step(from, Full);
     }
 
     /// Makes the caller the owner of the cell if it has a task (`Full`). Returns `false` otherwise.
@@ -109,7 +109,7 @@ impl<T> CellAt<'_, T> {
         let (full, held) = (self.stamp(Full), self.stamp(Held));
         (self.cell.stamp)
             .compare_exchange(full, held, Ordering::SeqCst, Ordering::Relaxed)
-            .map(|_| taken(Full, Held))
+            .map(|_| assert_step(Full, Held))
             .is_ok()
     }
 
@@ -164,7 +164,7 @@ impl<T> CellAt<'_, T> {
         // that. Comes before this thread reads `head`.
         let dead = self.stamp(Dead);
         self.cell.stamp.swap(dead, Ordering::SeqCst);
-        taken(Held, Dead);
+        assert_step(Held, Dead);
         task
     }
 }

@@ -212,7 +212,7 @@ impl<T> Queue<T> {
         // before this thread looks at the next cell.
         let before = self.head.swap(next, Ordering::SeqCst);
         debug_assert_eq!(before, head, "the cell's holder alone moves `head`");
-        cell::taken(CellState::Held, CellState::Empty);
+        cell::assert_step(CellState::Held, CellState::Empty);
         if self.is_dead(next) {
             self.pass_dead(freed);
         }
@@ -286,7 +286,7 @@ impl<T> Queue<T> {
             let passed =
                 (self.head).compare_exchange(head, next, Ordering::SeqCst, Ordering::SeqCst);
             if passed.is_ok() {
-                cell::taken(CellState::Dead, CellState::Empty);
+                cell::assert_step(CellState::Dead, CellState::Empty);
                 freed.add_one();
             }
         }

@@ -4,7 +4,7 @@ use super::word::GENERATION;
 use super::{Slot, State, Word};
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
-use crate::sync::{note_claims, thread};
+use crate::sync::{assert_holds_no_lock, note_claims, thread};
 
 /// The right to give a worker its next order: the slot is `Held`, by the thread that has this value. Each order uses it up.
 ///
@@ -50,25 +50,25 @@ impl<'a, T, R> Claim<'a, T, R> {
     /// notice counts until the worker has taken it.
     pub(crate) fn notify(self, notice: Notice) {
         notice.leave_in_slot();
-        self.order(State::Notified, 0);
+        self.order(State::Notified, 0).1.unpark();
     }
 
     /// Sends the worker to look at the queue, once it has paid what it may owe. No thread may rely on that. The worker is awake, or
     /// the thread that had handed it a task is about to unpark it.
     pub(crate) fn send_uncounted(self) {
-        self.order(State::Paying, 0);
+        self.order(State::Paying, 0).1.unpark();
     }
 
-    /// Tells the worker to end, and wakes the worker if it sleeps.
-    pub(super) fn retire(self) {
-        self.order(State::Retiring, 0);
+    /// Tells the worker to end. Returns it, to be woken up.
+    pub(super) fn retire(self) -> Sleeper {
+        self.order(State::Retiring, 0).1
     }
 
-    /// Gives the worker its order by a step to the state `to`, and wakes the worker if it sleeps.
-    /// Adds `more` to the word. Returns the word after the step.
+    /// Gives the worker its order by a step to the state `to`. Adds `more` to the word. Returns the word after the
+    /// step, and the worker, to be woken up.
     #[inline]
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
-    fn order(self, to: State, more: u64) -> Word {
+    fn order(self, to: State, more: u64) -> (Word, Sleeper) {
         let (slot, parked) = self.into_parts();
         // The thread handle is cloned before the step. After the step the worker may end, and
         // another thread may take the slot.
@@ -79,11 +79,7 @@ impl<'a, T, R> Claim<'a, T, R> {
         } else {
             None
         };
-        let after = slot.shift(State::Held, to, more);
-        if let Some(sleeper) = sleeper {
-            sleeper.unpark();
-        }
-        after
+        (slot.shift(State::Held, to, more), Sleeper(sleeper))
     }
 
     /// Uses the claim up, for a step out of `Held`.
@@ -114,6 +110,28 @@ impl<'a, T, R> Claim<'a, T, R> {
     pub(crate) unsafe fn start_failed(self) {
         let (slot, _) = self.into_parts();
         slot.shift(State::Held, State::Free, 0);
+    }
+}
+
+/// A worker that has an order. If it sleeps, it does not see the order before it is unparked.
+#[derive(Debug)]
+#[must_use = "it may sleep for ever"]
+pub(crate) struct Sleeper(Option<thread::Thread>);
+
+impl Sleeper {
+    /// Returns a worker that may sleep.
+    pub(crate) fn of(thread: &thread::Thread) -> Self {
+        Self(Some(thread.clone()))
+    }
+
+    /// Wakes the worker up if it sleeps. This thread holds no lock, because the worker may need it next.
+    #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn unpark(self) {
+        if let Some(sleeper) = self.0 {
+            assert_holds_no_lock();
+            sleeper.unpark();
+        }
     }
 }
 
@@ -148,7 +166,9 @@ impl<T, R> TaskClaim<'_, T, R> {
             true => State::Offered,
             false => State::Busy,
         };
-        self.0.order(to, GENERATION).generation()
+        let (after, sleeper) = self.0.order(to, GENERATION);
+        sleeper.unpark();
+        after.generation()
     }
 
     /// Hands over no task: sends the worker to look at the queue, as [`Claim::send_uncounted`] does.

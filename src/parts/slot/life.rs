@@ -1,7 +1,7 @@
 //! How a slot gets its thread, and how that thread leaves it.
 
 use super::word::LISTED;
-use super::{Claim, Slot, State, Word};
+use super::{Claim, Sleeper, Slot, State, Word};
 
 impl<T, R> Slot<T, R> {
     // ---- retirement -------------------------------------------------------------
@@ -15,14 +15,15 @@ impl<T, R> Slot<T, R> {
             .is_some_and(Word::is_idle)
     }
 
-    /// Tells the worker to end, if it is idle and, if `benched`, on the bench. Returns `true` if it was told.
+    /// Tells the worker to end, if it is idle and, if `benched`, on the bench. Returns the worker, to be woken up, if it
+    /// was told.
     #[must_use]
-    pub(crate) fn retire(&self, benched: bool) -> bool {
+    pub(crate) fn retire(&self, benched: bool) -> Option<Sleeper> {
         let claim = match benched {
             true => self.claim_benched(),
             false => self.claim_idle(),
         };
-        claim.map(Claim::retire).is_some()
+        claim.map(Claim::retire)
     }
 
     // ---- spawning ---------------------------------------------------------------

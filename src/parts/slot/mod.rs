@@ -26,9 +26,9 @@ use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
 use crate::parts::ring::Ring;
 use crate::sync::{thread, AtomicU64, Ordering, UnsafeCell};
-pub(crate) use claim::{Claim, TaskClaim};
+pub(crate) use claim::{Claim, Sleeper, TaskClaim};
 use std::mem::MaybeUninit;
-use word::{changed, GENERATION, LISTED, PARKED};
+use word::{assert_step, GENERATION, LISTED, PARKED};
 pub(crate) use word::{State, Word};
 
 /// An order to a worker without a task.
@@ -99,7 +99,7 @@ impl<T, R> Slot<T, R> {
         // counts; releases and acquires the mailbox. `SeqCst` costs what `AcqRel` does on x86-64.
         (self.hot.status)
             .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::SeqCst)
-            .map(|_| changed(from, to))
+            .map(|_| assert_step(from, to))
             .map_err(Word)
     }
 
@@ -114,7 +114,7 @@ impl<T, R> Slot<T, R> {
         let before = Word(self.hot.status.fetch_add(delta, Ordering::SeqCst));
         debug_assert_eq!(before.state(), from);
         let after = Word(before.0.wrapping_add(delta));
-        changed(before, after);
+        assert_step(before, after);
         after
     }
 

@@ -128,7 +128,7 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
         assert!(slot.claim_self());
         assert!(slot.claim_last_used(generation, true).is_none());
         publish_idle(&slot, &ready);
-        assert!(slot.retire(false));
+        slot.retire(false).expect("idle").unpark();
         assert!(slot.claim_last_used(generation, true).is_none());
         own!(slot.step(State::Retiring, State::Free));
         own!(slot.begin_start()).leave();
@@ -142,7 +142,7 @@ fn a_hint_names_the_last_generation_and_claims_an_idle_worker_only() {
 fn a_worker_on_the_bench_is_idle_and_out_of_the_ready_ring() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    assert!(slot.claim_benched().is_none() && !slot.retire(true));
+    assert!(slot.claim_benched().is_none() && slot.retire(true).is_none());
     assert_eq!(ready.pop(), Some(0));
     assert!(slot.bench() && slot.load().is_benched());
     assert!(slot.claim_last_used(0, true).is_none(), "not by hint");
@@ -194,14 +194,15 @@ fn an_offered_task_is_run_or_taken_back() {
 fn a_retired_slot_starts_again_and_a_worker_may_stay() {
     let ready = Ring::new(1, 0);
     let slot = idle(&ready);
-    assert!(!slot.retire(true), "not on the bench");
-    assert!(slot.retire(false));
+    assert!(slot.retire(true).is_none(), "not on the bench");
+    slot.retire(false).expect("idle").unpark();
     assert!(matches!(own!(slot.poll_order()), Some(Order::Retire)));
     own!(slot.step(Retiring, Paying));
     own!(slot.step(Paying, Searching));
     publish_idle(&slot, &ready);
     assert_eq!(ready.pop(), Some(0));
-    assert!(slot.bench() && slot.retire(true));
+    assert!(slot.bench());
+    slot.retire(true).expect("on the bench").unpark();
     own!(slot.step(State::Retiring, State::Free));
     assert_eq!(slot.load().state(), State::Free);
     own!(slot.begin_start()).leave();
@@ -226,7 +227,7 @@ fn a_worker_that_calls_wakers_is_left_alone() {
             .claim_last_used(slot.load().generation(), true)
             .is_none());
         assert!(slot.claim_idle().is_none() && slot.claim_benched().is_none());
-        assert!(!slot.retire(false) && !slot.claim_self() && !slot.may_park());
+        assert!(slot.retire(false).is_none() && !slot.claim_self() && !slot.may_park());
     };
     for (owes, claimed) in [(false, false), (true, false), (false, true), (true, true)] {
         assert!(slot.claim_calling().is_none(), "idle");
@@ -269,7 +270,7 @@ fn a_notice_is_taken_once() {
     claim.notify(counts.notify());
     assert_eq!(slot.load().state(), Notified);
     assert!(slot.claim_last_used(0, true).is_none());
-    assert!(!slot.claim_self() && !slot.retire(false) && !slot.may_park());
+    assert!(!slot.claim_self() && slot.retire(false).is_none() && !slot.may_park());
     let Some(Order::Search(Some(notice))) = own!(slot.poll_order()) else {
         panic!("no notice");
     };
@@ -327,7 +328,8 @@ fn a_new_worker_starts_with_a_task_whatever_the_generation() {
             own!(slot.step(Paying, Searching));
             publish_idle(&slot, &ready);
             assert_eq!(ready.pop(), Some(0));
-            assert!(slot.bench() && slot.retire(true));
+            assert!(slot.bench());
+            slot.retire(true).expect("on the bench").unpark();
             own!(slot.step(State::Retiring, State::Free));
             assert!(!slot.load().is_benched());
         }

@@ -172,7 +172,7 @@ impl std::fmt::Debug for Word {
 /// Asserts that a change of the word is legal. The change is a step, or a change of flags alone.
 #[inline(always)]
 #[cfg_attr(any(debug_assertions, lazypool_loom, lazypool_shuttle), track_caller)]
-pub(super) fn changed(from: Word, to: Word) {
+pub(super) fn assert_step(from: Word, to: Word) {
     debug_assert!(to.is_sound(), "{from:?} -> {to:?}");
     debug_assert!(
         from.state() == to.state() || from.state().next().contains(&to.state()),
