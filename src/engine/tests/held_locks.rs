@@ -85,7 +85,7 @@ fn a_worker_that_asks_whether_it_has_to_end_is_not_counted() {
     let mut stopped = lock(&core.host.registry);
     core.env.set_surplus(true, &mut stopped.key);
     let (tell, told) = mpsc::channel();
-    assert!(serves(core, move || tell.send(()).expect("a test")));
+    assert!(serves_apart(core, move || tell.send(()).expect("a test")));
     let is_left = || {
         let inside = core.reading();
         let searches = core.slots[0].load().state() == State::Paying;
