@@ -23,7 +23,11 @@ use crate::work::owed::{Debts, Owed};
 use crossbeam_utils::CachePadded;
 
 /// The host's side of a call: it submits the task, and notes what becomes of it.
-pub(crate) trait Entrance<H> {
+///
+/// # Safety
+/// `submit` returns `Ok` only with the location that the core has given for this very task. The caller takes its task back from
+/// there, or leaves the task that runs under that location's id. With another one it would leave while its own task uses its node.
+pub(crate) unsafe trait Entrance<H> {
     /// Submits the task, by [`Core::accept`](super::Core::accept) or as one that waits for a permit. Takes it out of `task` if it is
     /// accepted, and leaves it there otherwise, also if its time is up (`Expired`). Calls no user code: what it leads to is
     /// noted in `debts`.
@@ -66,7 +70,7 @@ struct WaitJob<S, F, R> {
 }
 
 // SAFETY: only `call` makes a `WaitJob`. Its S, F and R are Send and 'static. `call` returns
-// only once it has the task back, has seen `done`, or has won the decision. So the waiter outlives
+// only once it has the task back, has seen `done`, or has won the decision: that of this task, by the contract of `Entrance`. So the waiter outlives
 // every access to it (N2, N4).
 unsafe impl<S: StoredOptions, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {
     const AWAITED: bool = true;
@@ -212,7 +216,7 @@ unsafe fn return_task<S: StoredOptions, F: FnOnce() -> R, R>(
     let ((), job) = unsafe { task.into_parts::<(), WaitJob<S, F, R>>() };
     match why {
         SubmitError::Expired => DeadlineError::Expired(Unrun::new(job.f)),
-        why => DeadlineError::Refused(Refused::new(job.f, why.into_refusal())),
+        SubmitError::Refused(why) => DeadlineError::Refused(Refused::new(job.f, why)),
     }
 }
 

@@ -1,6 +1,6 @@
-//! The last worker of a thread: the one that it last gave an order, or that gave it its last outcome.
+//! The last worker of a thread: the one that it last gave a task or a notice, or that has given it an outcome since, if the node says which.
 //!
-//! That worker is probably still awake, and its cache lines are near. So a thread tries it first. It
+//! That worker probably does not sleep yet, and its cache lines are near. So a thread tries it first. It
 //! also keeps a sequential caller on one worker, however many there are.
 
 use super::host::Host;

@@ -37,7 +37,7 @@ impl<H: Host> Core<H> {
                 let _ = self.start_or_look(owed);
                 break;
             };
-            // One that is awake may be stopped.
+            // One that does not sleep may be stopped.
             told += u64::from(claim.is_parked());
             claim.notify(self.in_flight.notify());
         }

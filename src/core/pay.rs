@@ -66,7 +66,7 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Pays what a thread owes to other threads. A worker that may get an order only tries: if another thread
+    /// Pays what a thread owes to other threads. A worker that may get an order, or is to end, only tries: if another thread
     /// holds a lock that is needed, perhaps because it has been stopped, returns the debt that needs it.
     /// The rest is left in `owed`.
     #[cold]

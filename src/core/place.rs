@@ -92,7 +92,7 @@ impl<H: Host> Core<H> {
 
     // ---- the fast ways ----------------------------------------------------------------
 
-    /// Tries the two ways that most tasks take: to this thread's last worker, or into the queue.
+    /// Tries the ways that most tasks take (1 to 3): to this thread's last worker, or into the queue.
     /// The queue is used if a worker looks at it, or if no worker is idle and no slot is free. Returns
     /// the permit if neither way takes the task.
     #[inline(always)]
@@ -172,11 +172,11 @@ impl<H: Host> Core<H> {
     ///    then notified.
     /// 5. T: an idle worker takes the task.
     /// 6. T: the task goes into the queue if a worker has become idle since way 5. In a pool with a
-    ///    queue, it also goes there if a worker has been told to look at it.
+    ///    queue, it also goes there if a worker looks at it, or has been told to.
     /// 7. T, F: a thread is started on a free slot. If the OS refuses it, an idle worker takes the
     ///    task; or it is queued, while a worker lives, if it may be and the queue has space.
     /// 8. A1: all workers are busy, so the task waits in the queue. If no worker lives, another
-    ///    thread is starting the first one on the last free slot, or the last living worker is about to give its slot back. Then this
+    ///    thread has taken the last free slot to start a worker there, or the last living worker is about to give its slot back. Then this
     ///    thread tries again.
     pub(crate) fn place(
         self: &Arc<Self>,

@@ -67,7 +67,8 @@ impl NotAccepted {
 #[derive(Debug)]
 pub(crate) enum SubmitError {
     Refused(Refusal),
-    /// The deadline passed before there was space.
+    /// The deadline has passed, and the task has not started: there was no space, its caller took it back, or its worker
+    /// found it too late.
     Expired,
 }
 

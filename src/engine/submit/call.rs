@@ -56,7 +56,9 @@ struct Member<'a> {
     extras: &'a SubmitterOptions,
 }
 
-impl Entrance<Shared> for Member<'_> {
+// SAFETY: `Core::submit` returns the location of the task that it is given: that which the core gave for it, or that of the line's answer,
+// which has it from the core.
+unsafe impl Entrance<Shared> for Member<'_> {
     fn submit(
         &self,
         core: &Arc<Core>,
