@@ -256,7 +256,7 @@ fn wait_for<H: Host>(
         None => return time_out(core, location, entrance, node, left_at),
         Some(step) => {
             // A worker that took the task from the queue has published its slot. It is probably
-            // idle and still awake. So this thread tries that worker first for its next task.
+            // idle and does not sleep yet. So this thread tries that worker first for its next task.
             if let Some(slot) = node.worker_slot() {
                 core.set_last_worker(slot, 0);
                 core.set_last_task(location.unless_offered_again(node));

@@ -53,7 +53,7 @@ impl<'a, T, R> Claim<'a, T, R> {
         self.order(State::Notified, 0).1.unpark();
     }
 
-    /// Sends the worker to look at the queue, once it has paid what it may owe. No thread may rely on that. The worker is awake, or
+    /// Sends the worker to look at the queue, once it has paid what it may owe. No thread may rely on that. The worker does not sleep, or
     /// the thread that had handed it a task is about to unpark it.
     pub(crate) fn send_uncounted(self) {
         self.order(State::Paying, 0).1.unpark();

@@ -216,7 +216,7 @@ impl<T, R> Slot<T, R> {
         (self.hot.mailbox).with_mut(|m| unsafe { (*m).assume_init_read() })
     }
 
-    /// Takes an offered task back if the worker has not started it. The worker is awake, or the thread that handed the
+    /// Takes an offered task back if the worker has not started it. The worker does not sleep, or the thread that handed the
     /// task over is about to unpark it.
     #[must_use]
     pub(crate) fn revoke(&self, generation: u64) -> Option<(T, Permit, Claim<'_, T, R>)> {

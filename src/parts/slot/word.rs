@@ -143,7 +143,7 @@ impl Word {
         Self(self.0 & !flag)
     }
 
-    /// Returns the word of an awake worker that has gone idle after its `generation`-th task, and
+    /// Returns the word of a worker that does not sleep, that has gone idle after its `generation`-th task, and
     /// whose entry is still in the ready ring.
     pub(super) const fn idle_after(generation: u64) -> Self {
         Self(generation.wrapping_mul(GENERATION) | LISTED | Idle as u64)
