@@ -69,7 +69,7 @@ struct WaitJob<S, F, R> {
     f: F,
 }
 
-// SAFETY: only `call` makes a `WaitJob`. Its S, F and R are Send and 'static. `call` returns
+// SAFETY: only `call` makes a `WaitJob`. Its S, F and R are Send and 'static. S stays in the node, and is read by one thread at a time: by that which has the task's place. `call` returns
 // only once it has the task back, has seen `done`, or has won the decision: that of this task, by the contract of `Entrance`. So the waiter outlives
 // every access to it (N2, N4).
 unsafe impl<S: StoredOptions, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {

@@ -10,7 +10,7 @@
 //! A worker whose task may lead to debts does not become `Idle` at that end, but `Calling`, unless a task is queued or workers may have to end. So an idle worker owes nothing, with one
 //! exception: see [`wait`](Worker::wait).
 //!
-//! Between the end of the closure and the release, the worker waits for another thread in one case only: if a waiter is between
+//! Between the end of the closure and the release, the core waits for another thread in one case only: if a waiter is between
 //! the two steps of leaving.
 //!
 //! In a pool with a queue, a worker whose last task came from the queue, or had no waiting caller,

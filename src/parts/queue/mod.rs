@@ -311,8 +311,7 @@ impl<T> Queue<T> {
         self.load_tail() == head
     }
 
-    /// Returns how many cells were in use as this thread read `tail`, less those that have been freed since, or zero if newer ones
-    /// have, too.
+    /// Returns how many cells are in use: never more than as this thread read `tail`, and fewer if cells have come free meanwhile.
     pub(crate) fn len(&self) -> u64 {
         // In this order, so that the result is never above what was in use: a full queue was full (F1).
         let tail = self.load_tail();

@@ -1,6 +1,6 @@
 //! A slot: a single-slot channel to one worker thread.
 //!
-//! The slot's *word* is authoritative; the rings only give hints. The word holds a [state](State),
+//! The slot's *word* is authoritative; the ready ring only gives hints. (An entry of the free ring is the right to start a worker on its slot.) The word holds a [state](State),
 //! two flags and a generation. It changes only by read-modify-write operations, and its state
 //! only by the steps of [`State::next`]. The protocol page lists the thread that takes each step.
 //!

@@ -22,7 +22,7 @@ pub(crate) enum State {
     Calling = 7,
     /// The worker was told to look at the queue, and has not begun to. It counts as notified.
     Notified = 8,
-    /// The worker has no task, and pays what it owes, or asks whether it has to end. Then it searches. It is not counted, but for
+    /// The worker has no task, and pays what it owes, asks whether it has to end, or is new and in the start hook. Then it searches. It is not counted, but for
     /// a moment before and after.
     Paying = 9,
 }
