@@ -73,7 +73,7 @@ struct WaitJob<S, F, R> {
 // only once it has the task back, has seen `done`, or has won the decision: that of this task, by the contract of `Entrance`. So the waiter outlives
 // every access to it (N2, N4).
 unsafe impl<S: StoredOptions, F: FnOnce() -> R, R> Job for WaitJob<S, F, R> {
-    const AWAITED: bool = true;
+    const HAS_CALLER: bool = true;
 
     #[inline]
     fn own_options(&self) -> Option<&impl StoredOptions> {

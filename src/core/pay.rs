@@ -197,7 +197,7 @@ impl<H: Host> Worker<'_, H> {
             return Some((permit, id));
         }
         let (core, it) = (self.core, self.it);
-        if !place.as_ref().is_some_and(|task| task.table.awaited) {
+        if !place.as_ref().is_some_and(|task| task.table.has_caller) {
             self.ctx.pay();
             return Some((permit, id));
         }

@@ -126,7 +126,7 @@ impl Submission<'_> {
     /// Asserts, in debug builds and models, that this is said of such a task: a caller that is blocked for it has a node.
     #[inline(always)]
     pub(crate) fn assert_fits(&self, task: &Option<Task>) {
-        let is_calls = || task.as_ref().is_some_and(|task| task.table.awaited);
+        let is_calls = || task.as_ref().is_some_and(|task| task.table.has_caller);
         debug_assert_eq!(is_calls(), self.node.is_some(), "a caller and its node");
         debug_assert!(self.awaited || self.node.is_none(), "a caller waits");
     }

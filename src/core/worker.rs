@@ -94,7 +94,7 @@ impl<H: Host> Worker<'_, H> {
                     permit,
                     generation,
                 } => {
-                    (self.will_watch).set(self.core.has_queue() && !task.table.awaited);
+                    (self.will_watch).set(self.core.has_queue() && !task.table.has_caller);
                     self.work(&mut Some(task), permit, mailbox_id(generation))
                 }
                 Next::Retire => match H::end(self) {

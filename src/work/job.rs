@@ -150,9 +150,9 @@ pub(crate) unsafe trait Job: Sized {
     const MUST_RUN: bool = false;
     /// `true` if a blocked caller waits for the task, and may take it back before a worker starts
     /// it.
-    const AWAITED: bool = false;
+    const HAS_CALLER: bool = false;
     /// `true` if the task may be taken back from the mailbox of a worker that has not started it.
-    const OFFERED: bool = Self::AWAITED;
+    const OFFERED: bool = Self::HAS_CALLER;
 }
 
 /// The contents of a task: a job, its options, and the time of its submission.
@@ -262,7 +262,7 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
     const FITS: bool = size_of::<Self>() <= INLINE && align_of::<Self>() <= align_of::<Bytes>();
     const TABLE: Table = Table {
         must_run: J::MUST_RUN,
-        awaited: J::AWAITED,
+        has_caller: J::HAS_CALLER,
         offered: J::OFFERED,
         // SAFETY: by the contract of `Table::look`.
         look: |bytes| unsafe { Self::load(bytes) }.look(),
@@ -349,7 +349,7 @@ pub(crate) struct Look {
 /// to them.
 pub(crate) struct Table {
     pub(crate) must_run: bool,
-    pub(crate) awaited: bool,
+    pub(crate) has_caller: bool,
     pub(crate) offered: bool,
     /// # Safety
     /// The bytes hold a live job of the table's type.
