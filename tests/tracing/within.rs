@@ -257,7 +257,8 @@ fn others_go_on(pool: &Pool, stuck: usize) {
     gate.wait_entered(free);
     gate.open();
     let limit = if stuck == 0 { LIMIT } else { ms(20) };
-    let report = pool.shutdown(Shutdown::Drain, limit);
-    assert_eq!(report.stragglers.len(), stuck, "{report:?}");
+    wait_until("the other workers to end", || {
+        pool.shutdown(Shutdown::Drain, limit).stragglers.len() == stuck
+    });
     assert_eq!(reason(pool.serve(|| ())), "closed");
 }
