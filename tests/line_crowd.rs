@@ -239,7 +239,7 @@ fn long_line(
 /// dropped in random order take about as long as those that are dropped in the order of the line.
 #[test]
 fn law20_futures_leave_a_long_line_in_any_order() {
-    const ALL: usize = cut(100_000) as usize;
+    const ALL: usize = cut(200_000) as usize;
     timed(|| {
         let (pool, _gate) = held(0);
         let leave = |order: &[usize], limit: Duration| {

@@ -120,7 +120,8 @@ impl<'a> RegistryGuard<'a> {
         self.sleepers.0.extend(sleepers);
     }
 
-    /// Waits on a condition variable for at most the time that is `left`; `None` means without a limit.
+    /// Waits on a condition variable for at most the time that is `left`; `None` means without a limit. A thread that waits has told
+    /// no worker to end under this hold of the lock.
     pub(crate) fn wait(self, condition: &Condvar, left: Option<Duration>) -> Self {
         drop(self.sleepers);
         Self::new(sync::wait(condition, self.locked, left))

@@ -174,9 +174,8 @@ fn an_idle_worker_takes_orders_while_the_registry_is_locked() {
     };
     thread::sleep(2 * PAUSE);
     let (done, ran) = mpsc::channel();
-    assert!(serves_apart(&core, move || done
-        .send(())
-        .expect("it waits")));
+    let tell = move || done.send(()).expect("it waits");
+    assert!(serves_apart(&core, tell));
     let ran = ran.recv_timeout(Duration::from_secs(10));
     drop(stopped);
     assert_eq!(ran, Ok(()));

@@ -256,9 +256,12 @@ fn others_go_on(pool: &Pool, stuck: usize) {
     saturated(pool.serve(|| ()));
     gate.wait_entered(free);
     gate.open();
-    let limit = if stuck == 0 { LIMIT } else { ms(20) };
-    wait_until("the other workers to end", || {
-        pool.shutdown(Shutdown::Drain, limit).stragglers.len() == stuck
-    });
+    if stuck == 0 {
+        assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+    } else {
+        wait_until("the other workers to end", || {
+            pool.shutdown(Shutdown::Drain, ms(20)).stragglers.len() == stuck
+        });
+    }
     assert_eq!(reason(pool.serve(|| ())), "closed");
 }
