@@ -27,7 +27,10 @@ pub(crate) enum NotStarted {
 /// and for a call by [`Entrance`](super::call::Entrance). Each doc says what the core relies on. A host that takes entries out of the free ring and puts them back owes a look after that (A3), but
 /// for a start that the OS has refused (F2). The host's lock is the lock of its list of workers. A function waits for no
 /// lock, and calls no user code, unless its doc says so.
-pub(crate) trait Host: Sized + Send + Sync + 'static {
+///
+/// # Safety
+/// [`Host::start_with`] returns the place of the task that it was given: a caller takes its task back from there.
+pub(crate) unsafe trait Host: Sized + Send + Sync + 'static {
     // ---- more workers ---------------------------------------------------------------
 
     /// Starts a worker on a slot that the caller has popped from the free ring. The task is its first

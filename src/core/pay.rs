@@ -3,7 +3,7 @@
 //!
 //! A worker keeps its `Owed` in its [context](crate::work::context::Ctx), where its task can add to it. `Ctx::owes` is one load: it is `true` if
 //! something is owed, and also after `Ctx::may_owe`, by which a task says before its end that this may lead to debts. `Ctx::has_debts`
-//! looks, and corrects the first. `Ctx::take_owed` and `Ctx::owe_again` take all out, to pay it, and put the rest back.
+//! looks, and corrects the first. `Ctx::with_owed` takes all out, to pay it, and notes the rest again.
 
 use super::host::Host;
 use super::worker::Worker;
@@ -133,11 +133,11 @@ impl<H: Host> Worker<'_, H> {
     #[cold]
     fn pay_busy(&self) -> State {
         if self.ctx.has_debts() {
-            let mut owed = self.ctx.take_owed();
-            let kinds = owed.kinds().to_others();
-            let pay = || self.core.pay_others(&mut owed);
-            self.it.record.while_paying(kinds, pay);
-            self.ctx.owe_again(owed);
+            self.ctx.with_owed(|owed| {
+                let kinds = owed.kinds().to_others();
+                let pay = || self.core.pay_others(owed);
+                self.it.record.while_paying(kinds, pay);
+            });
         }
         // Workers may have to end since the task's end: what was owed may have taken long.
         match self.ctx.owes() || self.core.env.may_have_to_end() {
@@ -174,13 +174,13 @@ impl<H: Host> Worker<'_, H> {
 
     /// Calls the wakers. Other threads come first: if one holds a lock that is needed, the wakers come with the rest.
     fn call_wakers(&self) {
-        let mut owed = self.ctx.take_owed();
-        if !owed.is_owed_to_others() {
-            let calls = owed.take_calls();
-            let wake = || owed.add_calls(user_code::wake(&self.core.env, calls));
-            self.ctx.call_back(wake);
-        }
-        self.ctx.owe_again(owed);
+        self.ctx.with_owed(|owed| {
+            if !owed.is_owed_to_others() {
+                let calls = owed.take_calls();
+                let wake = || owed.add_calls(user_code::wake(&self.core.env, calls));
+                self.ctx.call_back(wake);
+            }
+        });
     }
 
     /// Pays what the worker owes before it runs the task in `place`, which it has taken from the queue or its mailbox.
@@ -236,14 +236,14 @@ impl<H: Host> Worker<'_, H> {
     /// Pays what the worker owes to other threads, up to the first debt that needs a lock that another one holds.
     /// That thread may have been stopped, and this worker may get an order, or is about to end. Returns `true` if nothing is owed any more.
     pub(crate) fn pay_if_free(&self) -> bool {
-        let mut owed = self.ctx.take_owed();
-        let kinds = owed.kinds().to_others();
-        let pay = || self.core.pay_others_by(Patience::Tries, &mut owed);
-        // What it has begun may wait for a lock all the same: see the protocol page, "What a step owes".
-        if let Err(due) = self.it.record.while_paying(kinds, pay) {
-            owed.note(due);
-        }
-        self.ctx.owe_again(owed);
+        self.ctx.with_owed(|owed| {
+            let kinds = owed.kinds().to_others();
+            let pay = || self.core.pay_others_by(Patience::Tries, owed);
+            // What it has begun may wait for a lock all the same: see the protocol page, "What a step owes".
+            if let Err(due) = self.it.record.while_paying(kinds, pay) {
+                owed.note(due);
+            }
+        });
         !self.ctx.owes()
     }
 }

@@ -11,7 +11,8 @@ use crate::work::job::{Task, TaskEnd};
 use crate::work::owed::Owed;
 use std::time::Duration;
 
-impl Host for Shared {
+// SAFETY: `spawn_with` returns the mailbox into which it has put this task.
+unsafe impl Host for Shared {
     fn start_with(
         core: &Arc<Core>,
         slot: usize,

@@ -1,5 +1,5 @@
 //! Locks of mutexes. In debug builds and models each thread counts the locks that it holds, so that
-//! [`assert_unlocked`] can tell, and the slots. A thread on which others rely waits for no lock: that is asserted, too.
+//! [`assert_unlocked`] can tell, the cells, and the slots. A thread on which others rely waits for no lock: that is asserted, too.
 
 use super::{fork, imp, thread_local, Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
@@ -13,6 +13,8 @@ use std::time::Duration;
 thread_local! {
     /// How many locks this thread holds.
     static HELD: Cell<u32> = const { Cell::new(0) };
+    /// How many cells of queues this thread holds.
+    static CELLS: Cell<i32> = const { Cell::new(0) };
     /// How many slots this thread holds, by claims.
     static CLAIMS: Cell<i32> = const { Cell::new(0) };
     /// Set while other threads rely on this one.
@@ -36,12 +38,13 @@ pub(crate) fn assert_not_relied_on() {
     assert!(!RELIED_ON.with(Cell::get), "others rely on this thread");
 }
 
-/// Asserts, in debug builds and models, that this thread holds no lock of this crate, because it is about to
-/// run user code: that code may wait for another thread, which may need the lock.
+/// Asserts, in debug builds and models, that this thread holds no lock of this crate and no cell, because it is about to
+/// run user code: that code may wait for another thread, which may need them.
 #[inline(always)]
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn assert_unlocked() {
     assert_holds_no_lock();
+    assert_holds_no_cell();
     assert_not_relied_on();
 }
 
@@ -53,13 +56,29 @@ pub(crate) fn assert_holds_no_lock() {
     assert_eq!(HELD.with(Cell::get), 0, "a lock is held");
 }
 
-/// Asserts, in debug builds and models, that this thread holds no lock and no slot by a claim, because it is about to pay what it owes.
+/// Asserts, in debug builds and models, that this thread holds no cell of a queue.
+#[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
+fn assert_holds_no_cell() {
+    #[cfg(debug_assertions)]
+    assert_eq!(CELLS.with(Cell::get), 0, "a cell is held");
+}
+
+/// Asserts, in debug builds and models, that this thread holds no lock, no cell, and no slot by a claim, because it is about to pay what it owes.
 #[inline(always)]
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn assert_holds_nothing() {
     assert_unlocked();
     #[cfg(debug_assertions)]
     assert_eq!(CLAIMS.with(Cell::get), 0, "a slot is held");
+}
+
+/// Notes, in debug builds and models, that this thread holds so many cells more.
+#[inline(always)]
+pub(crate) fn note_cells(more: i32) {
+    if cfg!(debug_assertions) {
+        CELLS.with(|cells| cells.set(cells.get() + more));
+    }
 }
 
 /// Notes, in debug builds and models, that this thread holds so many slots more.
@@ -163,6 +182,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
 }
 
 fn wait_for<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
+    assert_holds_no_cell();
     Guard::new(
         mutex
             .lock()

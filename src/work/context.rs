@@ -265,17 +265,14 @@ impl<'a> Ctx<'a> {
         self.owes()
     }
 
-    /// Takes what this worker owes.
-    pub(crate) fn take_owed(&self) -> Owed {
+    /// Takes out what this worker owes, and calls `f`, which pays it or a part of it. Notes again what is left.
+    #[cold]
+    pub(crate) fn with_owed(&self, f: impl FnOnce(&mut Owed)) {
         self.owes.set(false);
-        self.owed.take()
-    }
-
-    /// Notes again what is left of the debts that were taken, if anything is. Nothing was noted meanwhile.
-    pub(crate) fn owe_again(&self, rest: Owed) {
-        if !rest.is_empty() {
-            debug_assert!(!self.owes(), "it would be lost");
-            self.owe(|owed| *owed = rest);
+        let mut owed = self.owed.take();
+        f(&mut owed);
+        if !owed.is_empty() {
+            self.owe(|it| it.add(owed));
         }
     }
 
@@ -283,10 +280,11 @@ impl<'a> Ctx<'a> {
     #[cold]
     pub(crate) fn pay(&self) {
         if self.owes() {
-            let mut owed = self.take_owed();
-            let kinds = owed.kinds();
-            let pay = || self.call_back(|| (self.pay)(&mut owed));
-            self.record.while_paying(kinds, pay);
+            self.with_owed(|owed| {
+                let kinds = owed.kinds();
+                let pay = || self.call_back(|| (self.pay)(owed));
+                self.record.while_paying(kinds, pay);
+            });
         }
     }
 

@@ -267,6 +267,19 @@ impl Owed {
         None
     }
 
+    /// Notes what is left of the debts of another one, too.
+    pub(crate) fn add(&mut self, mut rest: Self) {
+        if self.is_empty() {
+            *self = rest;
+            return;
+        }
+        while let Some(due) = rest.next() {
+            self.note(due);
+        }
+        self.has_dead |= rest.take_dead();
+        self.add_calls(rest.take_calls());
+    }
+
     /// Notes what is left of user code to call.
     pub(crate) fn add_calls(&mut self, mut rest: Calls) {
         if !rest.is_empty() {
@@ -305,6 +318,26 @@ mod tests {
         owed.look();
         assert!(!owed.is_empty() && owed.next().is_some());
         assert!(owed.next().is_none() && owed.is_empty(), "all is paid");
+    }
+
+    #[test]
+    fn debts_that_are_noted_together_are_all_left() {
+        let (mut owed, mut rest) = (Owed::default(), Owed::default());
+        owed.note(Due::Pass(7));
+        owed.calls().wake(Waker::noop().clone());
+        rest.look();
+        rest.note(Due::Over);
+        (rest.any, rest.has_dead) = (true, true);
+        rest.calls().tell_refused(io::Error::other("no thread"));
+        let all = Kinds(owed.kinds().0 | rest.kinds().0);
+        owed.add(rest);
+        assert_eq!(owed.kinds(), all);
+        assert!(owed.take_dead());
+        let others: Vec<_> = std::iter::from_fn(|| owed.next()).collect();
+        assert!(matches!(others[..], [Due::Look, Due::Pass(7), Due::Over]));
+        let mut calls = owed.take_calls();
+        assert!(calls.next_waker().is_some() && calls.next_refused().is_some());
+        assert!(owed.is_empty());
     }
 
     #[test]

@@ -343,10 +343,11 @@ fn law04_an_idle_worker_ends_for_one_that_waits_for_a_lock() {
     }
 }
 
-/// Debug builds and models assert that a thread holds no lock and no slot as it pays.
+/// Debug builds and models assert that a thread holds no lock, no cell and no slot as it pays, and that it waits for no lock
+/// with a cell in hand.
 #[test]
 #[cfg(debug_assertions)]
-fn a_thread_that_holds_a_lock_or_a_slot_does_not_pay() {
+fn a_thread_that_holds_a_lock_a_cell_or_a_slot_does_not_pay() {
     let core = &pool(Builder::new().max_workers(1));
     assert!(serves(core, || ()));
     until(|| core.slots[0].load().is_idle());
@@ -361,7 +362,17 @@ fn a_thread_that_holds_a_lock_or_a_slot_does_not_pay() {
     let panics = || panics_with(Owed::look) && panics_with(calls);
     let claim = core.slots[0].claim_idle().expect("it is idle");
     assert!(panics(), "it holds a slot");
-    claim.notify(core.in_flight.notify());
+    assert!(serves(core, || ()), "it is queued");
+    let (oldest, mut freed) = (core.queue.oldest().0, Freed::default());
+    claim.notify({
+        let waits = || catch_unwind(AssertUnwindSafe(|| drop(lock(&core.host.registry)))).is_err();
+        let kept = core.queue.take_if(oldest, &mut freed, |_| {
+            assert!(panics() && waits(), "it holds a cell");
+            false
+        });
+        assert!(kept.is_none() && freed.is_empty());
+        core.in_flight.notify()
+    });
     let locked = lock(&core.host.registry);
     assert!(panics(), "it holds a lock");
     drop(locked);

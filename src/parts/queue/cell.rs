@@ -1,6 +1,6 @@
 //! The cells of a queue: their stamps, their states, and their memory.
 
-use crate::sync::{store_release, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{note_cells, store_release, AtomicU64, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
 
 /// The state of a cell at the position that its stamp names.
@@ -99,18 +99,19 @@ impl<T> CellAt<'_, T> {
         assert_step(from, Full);
     }
 
-    /// Makes the caller the owner of the cell if it has a task (`Full`). Returns `false` otherwise.
+    /// Makes this thread the owner of the cell if it has a task (`Full`). Returns `None` otherwise.
     #[inline]
-    #[must_use]
-    pub(super) fn hold(&self) -> bool {
+    pub(super) fn hold(&self) -> Option<HeldCell<'_, T>> {
         // ORDERING: M1: acquires the task, for which `Acquire` would be enough. Models need
         // `SeqCst`: loom treats a later `SeqCst` load of the stamp as such only if all values that
         // the load may read were stored by `SeqCst` steps. On x86-64 both cost the same.
         let (full, held) = (self.stamp(Full), self.stamp(Held));
         (self.cell.stamp)
             .compare_exchange(full, held, Ordering::SeqCst, Ordering::Relaxed)
-            .map(|_| assert_step(Full, Held))
-            .is_ok()
+            .ok()?;
+        assert_step(Full, Held);
+        note_cells(1);
+        Some(HeldCell(self))
     }
 
     /// Writes the task into the cell and publishes it.
@@ -129,43 +130,76 @@ impl<T> CellAt<'_, T> {
             self.publish(Empty);
         }
     }
+}
 
+/// A cell that this thread holds. Each way to leave the cell uses this up. While a thread has it, the thread takes no lock,
+/// calls no user code and pays nothing: debug builds and models assert that.
+///
+/// It is made only by a step from `Full` to `Held`. So a task is in the cell, and no other thread touches it.
+#[derive(Debug)]
+#[must_use = "a cell that is held for good stops the queue"]
+pub(super) struct HeldCell<'a, T>(&'a CellAt<'a, T>);
+
+// In a release build, a held cell has no `Drop`, as a `Permit`.
+#[cfg(debug_assertions)]
+impl<T> Drop for HeldCell<'_, T> {
+    fn drop(&mut self) {
+        note_cells(-1);
+        assert!(std::thread::panicking(), "a held cell is lost");
+    }
+}
+
+impl<T> HeldCell<'_, T> {
     /// Calls `f` with the task, which stays in the cell.
-    ///
-    /// # Safety
-    /// The caller holds the cell, and a task is in it.
-    pub(super) unsafe fn look<R>(&self, f: impl FnOnce(&T) -> R) -> R {
-        // SAFETY: by this function's contract.
-        self.cell
-            .task
-            .with(|t| unsafe { f((*t).assume_init_ref()) })
+    pub(super) fn look<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+        // SAFETY: a task is in the cell, and this thread owns both, by the type's invariant.
+        (self.0.cell.task).with(|t| unsafe { f((*t).assume_init_ref()) })
+    }
+
+    /// Leaves the task in the cell, which becomes `Full` again.
+    pub(super) fn put_back(self) {
+        // SAFETY: as in `look`.
+        unsafe { self.0.publish(Held) };
+        self.forget();
+    }
+
+    /// Takes the task out of the middle of the queue, and leaves the cell dead.
+    pub(super) fn take_out(self) -> T {
+        // SAFETY: this thread leaves the cell dead next.
+        let task = unsafe { self.read() };
+        // ORDERING: M1, Q1: releases the cell to the thread that passes it, and to the push after
+        // that. Comes before this thread reads `head`.
+        let dead = self.0.stamp(Dead);
+        self.0.cell.stamp.swap(dead, Ordering::SeqCst);
+        assert_step(Held, Dead);
+        self.forget();
+        task
+    }
+
+    /// Moves the task into `place`, then calls `move_head`, which makes the cell `Empty` for the position one lap later.
+    #[inline(always)]
+    pub(super) fn pop(self, place: &mut Option<T>, move_head: impl FnOnce()) {
+        // SAFETY: once `head` has moved, the cell is empty.
+        *place = Some(unsafe { self.read() });
+        move_head();
+        assert_step(Held, Empty);
+        self.forget();
     }
 
     /// Moves the task out of the cell.
     ///
     /// # Safety
-    /// The caller holds the cell, and a task is in it. The task belongs to the caller from now on.
-    #[inline]
-    pub(super) unsafe fn read(&self) -> T {
-        // SAFETY: by this function's contract.
-        self.cell
-            .task
-            .with_mut(|t| unsafe { (*t).assume_init_read() })
+    /// This thread leaves the cell next, as one without a task.
+    #[inline(always)]
+    unsafe fn read(&self) -> T {
+        // SAFETY: as in `look`; by this function's contract, the task is moved out once.
+        (self.0.cell.task).with_mut(|t| unsafe { (*t).assume_init_read() })
     }
 
-    /// Takes the task out of the middle of the queue, and leaves the cell dead.
-    ///
-    /// # Safety
-    /// The contract is that of [`CellAt::read`].
-    pub(super) unsafe fn take(&self) -> T {
-        // SAFETY: by this function's contract.
-        let task = unsafe { self.read() };
-        // ORDERING: M1, Q1: releases the cell to the thread that passes it, and to the push after
-        // that. Comes before this thread reads `head`.
-        let dead = self.stamp(Dead);
-        self.cell.stamp.swap(dead, Ordering::SeqCst);
-        assert_step(Held, Dead);
-        task
+    #[inline(always)]
+    fn forget(self) {
+        note_cells(-1);
+        std::mem::forget(self);
     }
 }
 

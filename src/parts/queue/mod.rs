@@ -202,17 +202,14 @@ impl<T> Queue<T> {
         place: &mut Option<T>,
         freed: &mut Freed,
     ) -> Option<Permit> {
-        if !at.hold() {
-            return None;
-        }
-        // SAFETY: this thread holds the cell, which was `Full`.
-        *place = Some(unsafe { at.read() });
+        let held = at.hold()?;
         let next = self.after(head);
-        // ORDERING: M1, Q1: releases the cell, whose task was read, to the push one lap later. Comes
-        // before this thread looks at the next cell.
-        let before = self.head.swap(next, Ordering::SeqCst);
-        debug_assert_eq!(before, head, "the cell's holder alone moves `head`");
-        cell::assert_step(CellState::Held, CellState::Empty);
+        held.pop(place, || {
+            // ORDERING: M1, Q1: releases the cell, whose task was read, to the push one lap later. Comes
+            // before this thread looks at the next cell.
+            let before = self.head.swap(next, Ordering::SeqCst);
+            debug_assert_eq!(before, head, "the cell's holder alone moves `head`");
+        });
         if self.is_dead(next) {
             self.pass_dead(freed);
         }

@@ -22,7 +22,8 @@ impl<T> Queue<T> {
 
     /// Takes out the task that was pushed at a position, if it is `wanted`. Returns `None` if it is not,
     /// or if it has been taken already. Adds the permits of cells that `head` can pass now to `freed`.
-    /// `wanted` is called while this thread holds the cell, so before the task's permit can come free.
+    /// `wanted` is called while this thread holds the cell, so before the task's permit can come free. It takes no lock,
+    /// and calls no user code.
     /// Waits while another thread holds the cell, because that thread may put the task back, as this
     /// function does with a task that is not wanted.
     #[must_use]
@@ -34,22 +35,21 @@ impl<T> Queue<T> {
     ) -> Option<T> {
         let at = self.at(position);
         let mut backoff = Backoff::default();
-        while !at.hold() {
+        let held = loop {
+            if let Some(held) = at.hold() {
+                break held;
+            }
             let is_passed = || self.load_head().wrapping_sub(position) as i64 > 0;
             if at.load() == at.stamp(CellState::Dead) || is_passed() {
                 return None;
             }
             backoff.wait();
-        }
-        // SAFETY: this thread holds the cell, which was `Full`. The task is taken out, or stays
-        // and the cell is `Full` again.
-        let task = unsafe {
-            if !at.look(wanted) {
-                at.publish(CellState::Held);
-                return None;
-            }
-            at.take()
         };
+        if !held.look(wanted) {
+            held.put_back();
+            return None;
+        }
+        let task = held.take_out();
         if self.load_head() == position {
             self.pass_dead(freed);
         }

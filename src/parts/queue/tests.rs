@@ -213,9 +213,8 @@ fn a_pop_that_stops_at_dead_cells_says_so() {
             assert!(take(&queue, *at).is_some());
         }
         let oldest = queue.at(at[0]);
-        assert!(oldest.hold());
-        // SAFETY: this thread holds the cell, and a task is in it.
-        assert_eq!(unsafe { oldest.take() }, item(0));
+        let held = oldest.hold().expect("a task");
+        assert_eq!(held.take_out(), item(0));
         // The taker stands between its two steps.
         let (mut place, mut freed) = (None, Freed::default());
         let popped = queue.try_pop(&mut place, &mut freed);
