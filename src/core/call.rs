@@ -255,7 +255,7 @@ fn wait_for<H: Host>(
     match node.wait(deadline, core.parallel) {
         None => return time_out(core, location, entrance, node, left_at),
         Some(step) => {
-            // A worker that took the task from the queue has published its slot. It is probably
+            // A worker that took the task from the queue, or offered it again, has published its slot. It is probably
             // idle and does not sleep yet. So this thread tries that worker first for its next task.
             if let Some(slot) = node.worker_slot() {
                 core.set_last_worker(slot, 0);

@@ -1,4 +1,4 @@
-//! The last worker of a thread: the one that it last gave a task or a notice, or that has given it an outcome since, if the node says which.
+//! The last worker of a thread: the one that it last gave a task or a notice; or the one that has given it an outcome since, if the node names a slot.
 //!
 //! That worker probably does not sleep yet, and its cache lines are near. So a thread tries it first. It
 //! also keeps a sequential caller on one worker, however many there are.

@@ -7,8 +7,8 @@
 //! pay what it [owes](crate::work::owed). And only after that does it take the next task. So nothing
 //! slow comes between a task that the worker has taken and its start, unless taking it led to debts.
 //!
-//! A worker whose task may lead to debts does not become `Idle` at that end, but `Calling`, unless a task is queued or workers may have to end. So an idle worker owes nothing, with one
-//! exception: see [`wait`](Worker::wait).
+//! A worker whose task may lead to debts does not become `Idle` at that end, but `Calling`, unless a task is queued or workers may have to end. So an `Idle` worker owes
+//! nothing. One that is claimed as it leaves the count owes a look: see [`wait`](Worker::wait).
 //!
 //! Between the end of the closure and the release, the core waits for another thread in one case only: if a waiter is between
 //! the two steps of leaving.
@@ -315,7 +315,7 @@ impl<H: Host> Worker<'_, H> {
     // ---- waiting ------------------------------------------------------------------
 
     /// Waits for an order or, if this worker watches the queue, for a queued task. Spins first,
-    /// then sleeps.
+    /// then sleeps, or does work of the host.
     pub(crate) fn wait(&self) -> Next {
         // The worker is new, has published that it is idle, or was claimed as it called wakers. If it is
         // idle and does not watch the queue, it looks at the queue once now (A2, P1).

@@ -43,7 +43,7 @@ pub(crate) struct Owed {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kinds(pub(crate) u64);
 
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "dead cells",
     "look",
     "leaves",
@@ -53,6 +53,7 @@ const KINDS: [&str; 9] = [
     "values",
     "refused",
     "end",
+    "upkeep",
 ];
 
 impl Kinds {
@@ -66,6 +67,8 @@ impl Kinds {
     pub(crate) const REFUSED: Self = Self(1 << 7);
     /// A worker asks whether it has to end, or ends.
     pub(crate) const END: Self = Self(1 << 8);
+    /// An idle worker sweeps: it ends those that have been idle for long.
+    pub(crate) const UPKEEP: Self = Self(1 << 9);
 
     /// Returns those of them that are debts to other threads.
     pub(crate) fn to_others(self) -> Self {
@@ -74,7 +77,8 @@ impl Kinds {
 
     /// Returns `true` if these are debts to code of users alone.
     pub(crate) fn is_user_code(self) -> bool {
-        self != Self::NONE && self.0 & (Self::OTHERS.0 | Self::END.0) == 0
+        let others = Self::OTHERS.0 | Self::END.0 | Self::UPKEEP.0;
+        self != Self::NONE && self.0 & others == 0
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct Straggler {
 fn rests(state: State, pays: Kinds) -> bool {
     use State::{Idle, Notified, Paying, Retiring};
     match state {
-        Idle | Notified | Retiring => matches!(pays, Kinds::NONE | Kinds::END),
+        Idle | Notified | Retiring => matches!(pays, Kinds::NONE | Kinds::END | Kinds::UPKEEP),
         _ => (state, pays) == (Paying, Kinds::END),
     }
 }
@@ -228,6 +228,7 @@ mod tests {
         use State::{Busy, Calling, Held, Idle, Notified, Offered, Paying, Retiring, Searching};
         for state in [Idle, Notified, Retiring] {
             assert!(rests(state, Kinds::NONE) && rests(state, Kinds::END));
+            assert!(rests(state, Kinds::UPKEEP));
             assert!(!rests(state, Kinds::WAKERS));
         }
         assert!(rests(Paying, Kinds::END));

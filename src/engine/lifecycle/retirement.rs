@@ -19,6 +19,8 @@
 use crate::core::Claim;
 use crate::engine::shared::{Core, Registry, RegistryGuard};
 use crate::sync::{now, Instant, Ordering, Patience};
+use crate::work::context::while_paying;
+use crate::work::owed::Kinds;
 use std::time::Duration;
 
 impl Core {
@@ -83,7 +85,7 @@ impl Core {
         // If several workers wake up at the same time, one of them sweeps. The others sleep again: not until the next
         // sweep, because this one may find the lock taken, and then get a long task.
         if let Some(at) = self.put_off(at, self.pause() / 16) {
-            self.sweep_if_free(at);
+            while_paying(Kinds::UPKEEP, || self.sweep_if_free(at));
         }
         None
     }
