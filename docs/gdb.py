@@ -13,7 +13,7 @@ LISTED, PARKED, GENERATION = 1 << 4, 1 << 5, 1 << 6
 # The constants of `work/env.rs` and of `parts/completion/decision.rs`.
 DISTRUSTS, DECISIONS = 1 << 5, ["", "has a waiter", "pinned", "left by its waiter"]
 FLAGS = [(1, "CLOSED"), (2, "ASLEEP"), (4, "WAITING")]
-KINDS = ["dead cells", "look", "leaves", "passes", "over", "wakers", "values", "refused", "end"]
+KINDS = ["dead cells", "look", "leaves", "passes", "over", "wakers", "values", "refused", "end", "upkeep"]
 
 
 def inner(value):
@@ -69,14 +69,16 @@ def show(core):
     host = core["host"]
     print(f"threads refused {inner(host['counts']['spawn_failures'])}, last at push {inner(host['counts']['refused_at'])}")
     print(f"trusts counts: {not inner(core['env']['phase']) & DISTRUSTS}")
-    lock = host["registry"]
+    traced = host["registry"]
+    lock = traced["mutex"]
     registry = lock["data"]["value"]
     figures = [f"{name} {int(registry[name])}" for name in ["live", "starting", "retiring", "limit"]]
     lists = [f"{name} {int(registry[name]['len'])}" for name in ["stopping", "withheld", "bench"]]
-    print(f"registry ({is_locked(lock)}, last locked by {inner(host['registry_locker']):#x}): " + ", ".join(figures + lists))
+    print(f"registry ({is_locked(lock)}, last locked by {inner(traced['locker']):#x}): " + ", ".join(figures + lists))
 
     lines = host["line"]
-    print(f"lines ({is_locked(lines['lists'])}, last locked by {inner(lines['locker']):#x}): waiting {inner(lines['waiting']['value'])}")
+    lists = lines["lists"]
+    print(f"lines ({is_locked(lists['mutex'])}, last locked by {inner(lists['locker']):#x}): waiting {inner(lines['waiting']['value'])}")
 
     tasks = idle_listed = 0
     for index, slot in enumerate(elements(core["slots"])):

@@ -128,7 +128,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Returns `true` if no worker is idle and no slot is free. May miss a worker or a slot whose entry
-    /// is being pushed. That worker, or the worker that leaves that slot, looks at the queue afterwards. (A spawner that gives
+    /// is being pushed. That worker, or the worker that leaves that slot, looks at the queue afterwards. Asks the ready ring before the reserve (T1). (A spawner that gives
     /// a slot back does not, if the OS has refused it a thread: F2.)
     #[inline(always)]
     fn is_each_worker_busy(&self) -> bool {

@@ -8,8 +8,8 @@ use crate::parts::gate::WorkersKey;
 use crate::parts::line::Lines;
 use crate::parts::slot::{Sleeper, Slot};
 use crate::stats::WhenFull;
-use crate::sync::{self, lock, lock_by, Guard, IsHeld, Patience};
-use crate::sync::{AtomicBool, AtomicU64, Condvar, Instant, LastLocker, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Condvar, Guard, Instant, IsHeld, Mutex, Ordering};
+use crate::sync::{Patience, TracedMutex};
 use crate::work::env::{Env, WorkerId};
 use crate::work::job::Task;
 use crate::work::record::Record;
@@ -87,6 +87,7 @@ pub(crate) struct RegistryGuard<'a> {
     // Dropped first.
     locked: Guard<'a, Registry>,
     sleepers: Sleepers,
+    of: &'a TracedMutex<Registry>,
 }
 
 /// Workers that are to be woken up.
@@ -100,9 +101,13 @@ impl Drop for Sleepers {
 }
 
 impl<'a> RegistryGuard<'a> {
-    fn new(locked: Guard<'a, Registry>) -> Self {
+    fn new(of: &'a TracedMutex<Registry>, locked: Guard<'a, Registry>) -> Self {
         let sleepers = Sleepers::default();
-        Self { locked, sleepers }
+        Self {
+            locked,
+            sleepers,
+            of,
+        }
     }
 
     /// Wakes a worker up once the lock is free.
@@ -124,7 +129,7 @@ impl<'a> RegistryGuard<'a> {
     /// no worker to end under this hold of the lock.
     pub(crate) fn wait(self, condition: &Condvar, left: Option<Duration>) -> Self {
         drop(self.sleepers);
-        Self::new(sync::wait(condition, self.locked, left))
+        Self::new(self.of, self.of.wait(condition, self.locked, left))
     }
 }
 
@@ -213,8 +218,7 @@ pub(crate) struct Shared {
     pub(crate) counts: RareCounts,
 
     pub(crate) headcount: CachePadded<Headcount>,
-    pub(crate) registry: Mutex<Registry>,
-    pub(crate) registry_locker: LastLocker,
+    pub(crate) registry: TracedMutex<Registry>,
     pub(crate) ended: EndedThreads,
     /// Locked by a shutdown while it joins threads.
     pub(crate) joining: Mutex<()>,
@@ -248,12 +252,11 @@ impl Settings {
             sweep_at: CachePadded::new(AtomicU64::new(0)),
             counts: RareCounts::default(),
             headcount: CachePadded::default(),
-            registry: Mutex::new(Registry {
+            registry: TracedMutex::new(Registry {
                 limit: max_workers,
                 starts: vec![0; max_workers],
                 ..Registry::default()
             }),
-            registry_locker: LastLocker::default(),
             ended: EndedThreads::default(),
             joining: Mutex::default(),
             changed: Condvar::new(),
@@ -265,15 +268,15 @@ impl Settings {
 impl Core {
     /// Locks the registry.
     pub(crate) fn registry(&self) -> RegistryGuard<'_> {
-        let guard = lock(&self.host.registry);
-        RegistryGuard::new(self.host.registry_locker.note(guard))
+        let of = &self.host.registry;
+        RegistryGuard::new(of, of.lock())
     }
 
     /// Locks the registry, as [`registry`](Self::registry) does. A thread that only tries gets an error if another
     /// one holds the lock.
     pub(crate) fn registry_by(&self, patience: Patience) -> Result<RegistryGuard<'_>, IsHeld> {
-        let guard = lock_by(&self.host.registry, patience)?;
-        Ok(RegistryGuard::new(self.host.registry_locker.note(guard)))
+        let of = &self.host.registry;
+        Ok(RegistryGuard::new(of, of.lock_by(patience)?))
     }
 
     /// Returns the slots that have ever had a worker. A slot that gets its first one meanwhile may be
@@ -291,7 +294,7 @@ impl Core {
     /// once. Models call it after all threads have ended.
     pub(crate) fn assert_all_at_rest(&self) {
         self.host.line.assert_at_rest();
-        let registry = crate::sync::lock(&self.host.registry);
+        let registry = self.host.registry.lock();
         let figures = (registry.live, registry.starting, registry.retiring);
         assert_eq!(figures, (0, 0, 0), "workers");
         assert_eq!(self.slots_to_withhold(&registry), 0, "slots to be withheld");

@@ -167,7 +167,7 @@ fn an_idle_worker_takes_orders_while_the_registry_is_locked() {
     let core = pool(Builder::new().max_workers(1).idle_timeout(2 * PAUSE));
     let stopped = loop {
         assert!(call(&core, || ()).is_ok());
-        let stopped = lock(&core.host.registry);
+        let stopped = core.host.registry.lock();
         if stopped.bench.is_empty() && stopped.live == 1 {
             break stopped;
         }
@@ -255,7 +255,7 @@ fn a_worker_that_is_not_needed_for_the_timeout_is_told_to_end() {
     let due = start.checked_add(TIMEOUT).expect("a moment");
     let sweep = |at| core.sweep(&mut core.registry(), at);
     assert_eq!(sweep(start), Some(due));
-    let bench = lock(&core.host.registry).bench.clone();
+    let bench = core.host.registry.lock().bench.clone();
     let bench: Vec<_> = bench.into_iter().map(|(slot, _)| slot).collect();
     assert_eq!((bench.len(), core.ready.is_empty()), (4, true));
     // A trickle of calls keeps one worker in use. Each call comes from a new thread, which has not
@@ -295,7 +295,7 @@ fn a_slot_in_a_spawners_hands_ends_no_worker() {
     core.await_idle();
     let stopped = core.free.pop().expect("the third");
     core.set_limit(2);
-    let registry = lock(&core.host.registry);
+    let registry = core.host.registry.lock();
     assert_eq!((registry.live, registry.retiring), (2, 0));
     drop(registry);
     assert!(core.env.may_have_to_end(), "over the limit");
@@ -354,7 +354,7 @@ fn a_nested_call_waits_while_slots_are_dealt_out() {
     };
     assert!(serves(core, outer));
     // As `set_limit` does.
-    let registry = lock(&core.host.registry);
+    let registry = core.host.registry.lock();
     let deals = &core.host.headcount.deals;
     deals.fetch_add(1, Ordering::SeqCst);
     let slot = core.free.pop().expect("the second");

@@ -104,7 +104,10 @@ impl Starts {
             self.none_idle.set(now);
         }
         // The judge looks on behalf of no worker, also of one on which others rely. In a model this waits.
-        let starting = crate::sync::try_lock(&core.host.registry)
+        let starting = core
+            .host
+            .registry
+            .try_lock()
             .expect("it has waited")
             .starting;
         // If `starting` has grown since the last check, this thread has grown it. If another thread
@@ -209,7 +212,7 @@ pub fn is_quiet(pool: &Pool) -> bool {
         let core = pool.core();
         let rests = |state| state == State::Free || state == State::Idle;
         let words: Vec<_> = core.slots.iter().map(|slot| slot.load()).collect();
-        let registry = crate::sync::lock(&core.host.registry);
+        let registry = core.host.registry.lock();
         let spawned = core.host.headcount.spawned.load(Ordering::SeqCst);
         let is_settled =
             spawned == registry.live as u64 && core.host.sweep_at.load(Ordering::SeqCst) == 0;

@@ -23,8 +23,7 @@ use super::backoff::IN_MODELS;
 use super::gate::{Flags, Gate, LineKey, Permit};
 use crate::parts::completion::WakeUp;
 use crate::sync::{
-    lock, lock_by, thread, try_lock, AtomicU64, Guard, IsHeld, LastLocker, Mutex, Ordering,
-    Patience,
+    thread, AtomicU64, Guard, IsHeld, Ordering, Patience, ThreadNumber, TracedMutex,
 };
 use crossbeam_utils::CachePadded;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,8 +54,7 @@ fn gate_of<'a, T: Waits>(line: u64, task: &'a T, pool: &'a Gate) -> &'a Gate {
 pub(crate) struct Lines<T, A> {
     /// The number of entries, for the pool's figures.
     waiting: CachePadded<AtomicU64>,
-    lists: Mutex<Lists<T, A>>,
-    locker: LastLocker,
+    lists: TracedMutex<Lists<T, A>>,
 }
 
 #[derive(Debug)]
@@ -255,8 +253,7 @@ impl<T: Waits, A> Lines<T, A> {
         };
         Self {
             waiting: CachePadded::new(AtomicU64::new(0)),
-            lists: Mutex::new(lists.warm()),
-            locker: LastLocker::default(),
+            lists: TracedMutex::new(lists.warm()),
         }
     }
 
@@ -272,7 +269,7 @@ impl<T: Waits, A> Lines<T, A> {
     /// the rest.
     pub(crate) fn passable(&self, pool: &Gate) -> Option<Vec<(u64, u64)>> {
         let (mut all, mut first, mut seen) = (Vec::new(), POOL, 0);
-        let mut lists = try_lock(&self.lists)?;
+        let mut lists = self.lists.try_lock()?;
         while let Some((&(line, _), ticket)) = lists.entries.range((first, 0)..).next() {
             let Place::InLine { task, .. } = &lists.owners[ticket].place else {
                 unreachable!("its entry is in line");
@@ -286,7 +283,7 @@ impl<T: Waits, A> Lines<T, A> {
                 // Others wait for the lock meanwhile, and take longer to wake up than this thread to lock again.
                 drop(lists);
                 thread::yield_now();
-                let Some(again) = try_lock(&self.lists) else {
+                let Some(again) = self.lists.try_lock() else {
                     break;
                 };
                 lists = again;
@@ -296,12 +293,12 @@ impl<T: Waits, A> Lines<T, A> {
     }
 
     fn lock(&self) -> Guard<'_, Lists<T, A>> {
-        self.locker.note(lock(&self.lists))
+        self.lists.lock()
     }
 
     /// Returns the thread that has locked the lists last.
-    pub(crate) fn locker(&self) -> &LastLocker {
-        &self.locker
+    pub(crate) fn locker(&self) -> ThreadNumber {
+        self.lists.locker()
     }
 
     fn count(&self, entries: i64) {
@@ -362,7 +359,7 @@ impl<T: Waits, A> Lines<T, A> {
         pool: &Gate,
         patience: Patience,
     ) -> Result<Option<Turn<T>>, IsHeld> {
-        let mut lists = self.locker.note(lock_by(&self.lists, patience)?);
+        let mut lists = self.lists.lock_by(patience)?;
         let passed = lists.pass(line, pool);
         self.count(-i64::from(passed.is_some()));
         Ok(passed)

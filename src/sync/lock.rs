@@ -190,24 +190,57 @@ fn wait_for<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
     )
 }
 
-/// The thread that has locked a mutex last. If the mutex is locked now, that thread holds it. For a person who looks at a pool
-/// that hangs.
+/// A mutex that knows which thread has locked it last: if it is locked now, that thread holds it. For a person who looks at
+/// a pool that hangs.
 #[derive(Debug, Default)]
-pub(crate) struct LastLocker(AtomicUsize);
+pub(crate) struct TracedMutex<T> {
+    mutex: Mutex<T>,
+    locker: AtomicUsize,
+}
 
-impl LastLocker {
-    /// Notes that this thread has locked the mutex.
-    #[inline]
-    pub(crate) fn note<'a, T>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
+impl<T> TracedMutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        let mutex = Mutex::new(value);
+        let locker = AtomicUsize::new(0);
+        Self { mutex, locker }
+    }
+
+    /// Locks it, as [`lock`] does.
+    #[cfg_attr(debug_assertions, track_caller)]
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        self.note(lock(&self.mutex))
+    }
+
+    /// Locks it, as [`lock_by`] does.
+    pub(crate) fn lock_by(&self, patience: Patience) -> std::result::Result<Guard<'_, T>, IsHeld> {
+        Ok(self.note(lock_by(&self.mutex, patience)?))
+    }
+
+    /// Locks it, as [`try_lock`] does.
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        Some(self.note(try_lock(&self.mutex)?))
+    }
+
+    /// Waits on a condition variable, as [`wait`] does.
+    pub(crate) fn wait<'a>(
+        &'a self,
+        condition: &Condvar,
+        guard: Guard<'a, T>,
+        left: Option<Duration>,
+    ) -> Guard<'a, T> {
+        self.note(wait(condition, guard, left))
+    }
+
+    fn note<'a>(&self, guard: Guard<'a, T>) -> Guard<'a, T> {
         // Relaxed: a figure.
-        self.0.store(ThreadNumber::own().0, Ordering::Relaxed);
+        self.locker.store(ThreadNumber::own().0, Ordering::Relaxed);
         guard
     }
 
-    /// Returns the thread.
-    pub(crate) fn thread(&self) -> ThreadNumber {
+    /// Returns the thread that has locked it last.
+    pub(crate) fn locker(&self) -> ThreadNumber {
         // Relaxed: a figure.
-        ThreadNumber(self.0.load(Ordering::Relaxed))
+        ThreadNumber(self.locker.load(Ordering::Relaxed))
     }
 }
 
@@ -271,7 +304,7 @@ pub(crate) fn lock_by<T>(
 
 /// Locks a mutex. Returns `None` if another thread holds it. In models this waits for the lock
 /// instead. No thread of a model stops for good, so the lock becomes free.
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
     match cfg!(any(lazypool_loom, lazypool_shuttle)) {
         true => Some(wait_for(mutex)),
         false => attempt(mutex),
@@ -283,5 +316,46 @@ fn attempt<T>(mutex: &Mutex<T>) -> Option<Guard<'_, T>> {
         Ok(guard) => Some(Guard::new(guard)),
         Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(Guard::new(poisoned.into_inner())),
         Err(std::sync::TryLockError::WouldBlock) => None,
+    }
+}
+
+#[cfg(all(test, not(any(lazypool_loom, lazypool_shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_locker_is_who_holds_it() {
+        let (mutex, condition) = (TracedMutex::new(0), Condvar::new());
+        let own = ThreadNumber::own();
+        let own = || assert_eq!(mutex.locker(), own);
+        let other = || {
+            std::thread::scope(|scope| {
+                let lock = scope.spawn(|| drop(mutex.lock()));
+                lock.join().expect("a lock");
+            });
+        };
+        let mut guard = mutex.lock();
+        own();
+        let guard = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                *mutex.lock() = 1;
+                condition.notify_all();
+            });
+            while *guard == 0 {
+                guard = mutex.wait(&condition, guard, None);
+            }
+            guard
+        });
+        own();
+        drop(guard);
+        other();
+        let tried = mutex.try_lock();
+        assert!(tried.is_some());
+        own();
+        drop(tried);
+        other();
+        let tried = mutex.lock_by(Patience::Tries);
+        assert!(tried.is_ok());
+        own();
     }
 }

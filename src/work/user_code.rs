@@ -23,7 +23,7 @@
 //! | wakers | any thread, at the end of its call, or before it waits in one; worker | `Calling`, and if it is claimed meanwhile: `Held`, `Offered`, `Busy`, `Paying`; `Paying`; before a task that it has taken: `Busy`; `Offered`, and `Held` while the caller takes the task back | [`wake`], [`call`]: all debts to others are paid |
 //! | captures that were discarded; subscribers of a refused thread | the same | `Paying`; before a task that it has taken: `Busy`; `Offered`, and `Held` or `Paying` if the caller takes the task back | [`call`]: the same |
 //! | subscribers of a refused thread, for which the last look of a worker has asked | ended worker | none: the slot is free | [`call`]: all debts to others are paid |
-//! | the start hook | new worker | that of its first order, which may be a task | no thread relies on it to look at the queue |
+//! | the start hook | new worker | that of its first order, which may be a task; `Held` and `Paying` if its waiter takes that task back | no thread relies on it to look at the queue |
 //! | the stop hook | ended worker | none: the slot is free | its last look is paid |
 //! | `Waker::clone` of a poll | the polling thread | - | nothing is held |
 //! | subscribers of a straggler | the thread in `shutdown` | - | nothing is held |

@@ -7,7 +7,7 @@ use crate::parts::backoff::IN_MODELS;
 use crate::parts::gate::Flags;
 use crate::parts::queue::CellState;
 use crate::parts::slot::{State, Word};
-use crate::sync::{thread, try_lock, Ordering, ThreadNumber};
+use crate::sync::{thread, Ordering, ThreadNumber};
 use crate::work::owed::Kinds;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -182,9 +182,13 @@ impl Core {
             popped: self.queue.popped(),
             passable: (self.host.line.passable(&self.gate))
                 .map(|lines| lines.iter().map(|(_, entries)| entries).sum()),
-            registry: try_lock(&self.host.registry).map(|registry| Registered::of(&registry)),
-            lines_locker: self.host.line.locker().thread(),
-            registry_locker: self.host.registry_locker.thread(),
+            registry: self
+                .host
+                .registry
+                .try_lock()
+                .map(|registry| Registered::of(&registry)),
+            lines_locker: self.host.line.locker(),
+            registry_locker: self.host.registry.locker(),
         }
     }
 

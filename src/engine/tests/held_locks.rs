@@ -42,7 +42,7 @@ fn a_start_with_a_hook_has_idle_workers_look_again() {
     };
     until(is_at_rest);
     thread::scope(|s| {
-        let stopped = lock(&core.host.registry);
+        let stopped = core.host.registry.lock();
         s.spawn(|| core.start_worker().expect("a thread"));
         until(|| core.reading().notified == 1);
         // The other worker has become idle between the submission's look and this push.
@@ -82,7 +82,7 @@ fn a_worker_that_asks_whether_it_has_to_end_is_not_counted() {
     let core = &pool(Builder::new().max_workers(1).queue_capacity(4));
     assert!(serves(core, || ()));
     until(|| core.slots[0].load().is_idle());
-    let mut stopped = lock(&core.host.registry);
+    let mut stopped = core.host.registry.lock();
     core.env.set_surplus(true, &mut stopped.key);
     let (tell, told) = mpsc::channel();
     assert!(serves_apart(core, move || tell.send(()).expect("a test")));
@@ -146,7 +146,7 @@ fn a_caller_of_a_surplus_worker_is_released_while_the_registry_is_locked() {
             });
             until(|| core.stats().running >= 2);
             core.set_limit(1);
-            let stopped = lock(&core.host.registry);
+            let stopped = core.host.registry.lock();
             gates
                 .iter()
                 .for_each(|open| open.send(()).expect("it waits"));
@@ -219,7 +219,7 @@ fn a_claimed_worker_looks_again_once_a_lock_is_free() {
             claim = core.slots[0].claim_last_used(0, true);
             claim.is_some()
         });
-        let stopped = lock(&core.host.registry);
+        let stopped = core.host.registry.lock();
         let (tell, told) = mpsc::channel();
         push_only(core, move || tell.send(()).expect("a test"));
         let is_relied_on = core.reading().awake == 1;
@@ -268,7 +268,7 @@ fn a_reading_says_what_a_worker_pays_that_waits_for_a_lock() {
     let mut in_line = pin!(group.awaitable().serve_async(|| ()));
     assert!(poll_once(in_line.as_mut()).is_pending());
     // The next task of the group needs a thread, and the start of one needs this lock.
-    let locked = lock(&pool.core().host.registry);
+    let locked = pool.core().host.registry.lock();
     open.send(()).expect("it waits");
     let passes = || {
         let inside = pool.core().reading().slots.remove(&slot);
@@ -365,7 +365,7 @@ fn a_thread_that_holds_a_lock_a_cell_or_a_slot_does_not_pay() {
     assert!(serves(core, || ()), "it is queued");
     let (oldest, mut freed) = (core.queue.oldest().0, Freed::default());
     claim.notify({
-        let waits = || catch_unwind(AssertUnwindSafe(|| drop(lock(&core.host.registry)))).is_err();
+        let waits = || catch_unwind(AssertUnwindSafe(|| drop(core.host.registry.lock()))).is_err();
         let kept = core.queue.take_if(oldest, &mut freed, |_| {
             assert!(panics() && waits(), "it holds a cell");
             false
@@ -373,7 +373,7 @@ fn a_thread_that_holds_a_lock_a_cell_or_a_slot_does_not_pay() {
         assert!(kept.is_none() && freed.is_empty());
         core.in_flight.notify()
     });
-    let locked = lock(&core.host.registry);
+    let locked = core.host.registry.lock();
     assert!(panics(), "it holds a lock");
     drop(locked);
     end(core);
@@ -391,7 +391,7 @@ fn an_idle_worker_that_sweeps_has_not_slept() {
     let next = || core.time_to_sleep().expect("no sweep is due");
     until(|| core.slots[0].load().is_parked());
     is_due();
-    let locked = lock(&core.host.registry);
+    let locked = core.host.registry.lock();
     assert_eq!(core.time_to_sleep(), None, "the lock is held");
     assert!((Duration::from_secs(1)..LONG / 16).contains(&next()));
     drop(locked);
