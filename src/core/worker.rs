@@ -32,7 +32,7 @@ use crate::parts::gate::{Freed, Permit};
 use crate::parts::in_flight::MustLook;
 use crate::parts::queue::Popped;
 use crate::parts::slot::{Order, Slot, State};
-use crate::sync::{now, thread, Arc};
+use crate::sync::{assert_not_relied_on, now, thread, Arc};
 use crate::work::context::Ctx;
 use crate::work::env::WorkerId;
 use crate::work::job::{End, HasEnded, Task, TaskEnd};
@@ -360,6 +360,7 @@ impl<H: Host> Worker<'_, H> {
 
     /// Sleeps until this worker is unparked, at most for `longest`, or for a shorter time.
     fn sleep(&self, longest: Duration) {
+        assert_not_relied_on();
         let start = now();
         self.it.record.set_sleeps(true);
         park(longest);
