@@ -29,8 +29,8 @@ use crossbeam_utils::CachePadded;
 /// there, or leaves the task that runs under that location's id. With another one it would leave while its own task uses its node.
 pub(crate) unsafe trait Entrance<H> {
     /// Submits the task, by [`Core::accept`](super::Core::accept) or as one that waits for a permit. Takes it out of `task` if it is
-    /// accepted, and leaves it there otherwise, also if its time is up (`Expired`). Calls no user code: what it leads to is
-    /// noted in `debts`.
+    /// accepted, and leaves it there otherwise, also if its time is up (`Expired`). What it leads to is noted in `debts`. Before it
+    /// waits for a permit, it pays what it owes by then, which may call user code.
     fn submit(
         &self,
         core: &Arc<Core<H>>,

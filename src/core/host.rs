@@ -120,6 +120,7 @@ pub(crate) unsafe trait Host: Sized + Send + Sync + 'static {
     /// Waits for the host's lock. Under it, the worker becomes `Paying` if it is needed; or if it is the last one, and
     /// [`Gate::sleep`](crate::parts::gate::Gate::sleep) fails. Otherwise its slot becomes `Free`, and is pushed to the free ring, or kept by the host. Without the lock, pays a look
     /// (A2), and returns `None`. A worker that has become `Paying` gets its next step: to search.
+    /// The look may find that the OS refuses a thread. Then this tells subscribers, which are user code, once the slot is free.
     fn end(worker: &Worker<'_, Self>) -> Option<Next>;
 
     /// Called by a worker that has ended, after its last step on the slot. May call user code, and waits for the host's lock.

@@ -20,8 +20,9 @@ thread_local! {
     /// came from the queue, or if the last attempt to claim the worker failed. It is [`APART`] if this thread
     /// is to use another worker.
     static LAST_WORKER: Cell<(u64, usize, u64)> = const { Cell::new((0, 0, 0)) };
-    /// This thread's last task: the one that it last placed, or whose outcome it last got, of those that may end with
-    /// wakers to call (the host tells of these), and of calls that were queued or offered again. (The end of another call leads to a waker only if it passes its permit. The thread's next task is queued then.) Its pool's id, and the place where it was put last.
+    /// This thread's last task: its pool's id, and the place where it was put last. Two kinds are noted: a task that may end with wakers to call, as it is placed (the
+    /// host tells of it); and a call that was queued or offered again, as its outcome is there. (The end of another call leads to a waker only if it passes its permit. The thread's next
+    /// task is queued then.)
     static LAST_TASK: Cell<(u64, Location)> = const { Cell::new((0, Location::Queue { position: 0 })) };
     /// Decides how often `result_came_after_yield` acts.
     static SEPARATIONS: Throttle = const { Throttle::new() };

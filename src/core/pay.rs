@@ -22,7 +22,7 @@ impl<H: Host> Core<H> {
     /// Pays all that a thread owes. First what it owes to other threads, in a loop, because each step
     /// may lead to the next; then what it owes to user code. Called at the end of each public call,
     /// and in a worker's loop. The thread holds no lock and no slot but its own. If it owes
-    /// calls, it is in no count.
+    /// more than dead cells, it does not count as awake: that is asserted.
     #[inline]
     pub(crate) fn pay(self: &Arc<Self>, owed: &mut Owed) {
         if !owed.is_empty() {

@@ -25,7 +25,8 @@
 //! | subscribers of a refused thread, for which the last look of a worker has asked | ended worker | none: the slot is free | [`call`]: all debts to others are paid |
 //! | the start hook | new worker | that of its first order, which may be a task; `Held` and `Paying` if its waiter takes that task back | no thread relies on it to look at the queue |
 //! | the stop hook | ended worker | none: the slot is free | its last look is paid |
-//! | `Waker::clone` of a poll | the polling thread | - | nothing is held |
+//! | a recorder of metrics | worker | `Busy` | as the task |
+//! | `Waker::clone` of a poll, and the drop of the waker that it replaces | the polling thread | - | nothing is held |
 //! | subscribers of a straggler | the thread in `shutdown` | - | nothing is held |
 //!
 //! Debug builds and models assert, wherever a panic of such code is caught, and where a waker is cloned or

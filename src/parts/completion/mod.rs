@@ -23,7 +23,7 @@
 //! The id `t` is unique to the task: it is the slot's generation, or the queue position with a
 //! flag. So a caller can tell whether the word still belongs to its own task, or the slot now runs
 //! another task. A caller that loses the first race waits until it finds its id in the word, or
-//! finds `done`. A worker needs only a few instructions until then. A thread that has taken the task out to
+//! finds `done`, or can take back the task that its worker has offered again. A worker needs only a few instructions until one of these, and a thread that has taken the task out to
 //! discard it may need more (D4). A caller that loses the
 //! second race waits for `done`.
 //!
