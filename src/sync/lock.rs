@@ -177,12 +177,12 @@ pub(crate) fn wait<'a, T>(
 /// after every step.
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
+    assert_holds_no_cell();
     assert_not_relied_on();
     wait_for(mutex)
 }
 
 fn wait_for<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
-    assert_holds_no_cell();
     Guard::new(
         mutex
             .lock()
