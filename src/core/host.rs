@@ -72,8 +72,7 @@ pub(crate) unsafe trait Host: Sized + Send + Sync + 'static {
     /// Returns what [`Host::has_pushed`] is to be told of a task that is submitted now.
     fn stamp(core: &Core<Self>) -> u64;
 
-    /// Called after a push. Left out only if a counted worker, or that each worker was busy, made a look needless, and the fast path
-    /// was open. The host may take the task out again: it reads its flags after
+    /// Called after a push. Left out only by the fast path: while that is open, if a worker is counted or each worker is busy. The host may take the task out again: it reads its flags after
     /// the push (P3).
     fn has_pushed(core: &Arc<Core<Self>>, position: u64, stamp: u64, owed: &mut Owed);
 
@@ -117,7 +116,7 @@ pub(crate) unsafe trait Host: Sized + Send + Sync + 'static {
     fn should_search(worker: &Worker<'_, Self>) -> bool;
 
     /// Ends a worker that is `Retiring`, in these steps. Tries to pay what the worker owes; if more is left, the worker becomes `Paying`.
-    /// Waits for the host's lock. Under it, the worker becomes `Paying` if it is needed; or if it is the last one, and
+    /// Waits for the host's lock, and with that lock for the one of its list of ended threads. Under it, the worker becomes `Paying` if it is needed; or if it is the last one, and
     /// [`Gate::sleep`](crate::parts::gate::Gate::sleep) fails. Otherwise its slot becomes `Free`, and is pushed to the free ring, or kept by the host. Without the lock, pays a look
     /// (A2), and returns `None`. A worker that has become `Paying` gets its next step: to search.
     /// The look may find that the OS refuses a thread. Then this tells subscribers, which are user code, once the slot is free.

@@ -1,9 +1,9 @@
 //! How a task is accepted, and how it gets to a worker.
 //!
-//! A submission takes a permit of the [gate](crate::parts::gate). That decides: with a permit the task
-//! is accepted. Then [`Core::place`] finds a worker for it, or pushes it into the queue, which has a
-//! cell for each permit. So placing does not fail for want of space. Two kinds of submissions give their permit
-//! back: one that the OS refuses a thread, if neither an idle worker nor the queue takes its task; and one
+//! A submission takes a permit of the [gate](crate::parts::gate). With a permit, there is space for the task.
+//! Then [`Core::place`] finds a worker for it, or pushes it into the queue, which has a
+//! cell for each permit. So placing does not fail for want of space. The task is accepted once a mailbox or a cell has it. Two kinds of submissions give their permit
+//! back instead: one that the OS refuses a thread, if neither an idle worker nor the queue takes its task; and one
 //! that must not be queued, because a worker of this pool waits for its task.
 
 use super::host::{Host, NotStarted};
@@ -20,7 +20,7 @@ use crate::work::owed::{Debts, Owed};
 /// How often a submission that must not be queued looks for an idle worker again, because workers may be in motion.
 const LOOKS: u32 = if IN_MODELS { 1 } else { 16 };
 
-/// An accepted task that is to be placed.
+/// What a submission knows of its task once it has a permit.
 pub(crate) struct Accepted {
     pub(crate) permit: Permit,
     /// The gate's flags as the permit was taken.

@@ -132,6 +132,8 @@ impl Release {
 /// The job may be sent to another thread. Everything that it borrows lives until the job has run or
 /// has been discarded. So either the job is `Send + 'static`, or the code that makes the job waits
 /// for its end.
+///
+/// `run` and `discard` never unwind. A job with `HAS_CALLER` has a node, which is on its caller's stack.
 pub(crate) unsafe trait Job: Sized {
     /// Runs the job, calls `end`, and releases the waiter. Never unwinds. Returns what `end` has returned.
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded;

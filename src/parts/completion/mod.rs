@@ -3,7 +3,7 @@
 //! The [`WaitNode`] of a caller is on its stack, and that of a handle on the heap. Two races are decided,
 //! each by one atomic step:
 //!
-//! **Start.** The caller may take its task back until a worker starts it. For a task in a slot's
+//! **Start.** The caller may take its task back until a worker takes it, and again while that worker offers it again. For a task in a slot's
 //! mailbox, the worker's step `Offered -> Busy` races the caller's step `Offered -> Held`. For a
 //! queued task, both sides race to take the cell from `Full` to `Held`. The winner owns the
 //! closure.

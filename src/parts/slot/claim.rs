@@ -127,11 +127,22 @@ impl Sleeper {
     /// Wakes the worker up if it sleeps. This thread holds no lock, because the worker may need it next.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
-    pub(crate) fn unpark(self) {
-        if let Some(sleeper) = self.0 {
+    pub(crate) fn unpark(mut self) {
+        if let Some(sleeper) = self.0.take() {
             assert_holds_no_lock();
             sleeper.unpark();
         }
+    }
+}
+
+// In a release build, a sleeper has no `Drop`, as a `Permit`.
+#[cfg(debug_assertions)]
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        assert!(
+            self.0.is_none() || std::thread::panicking(),
+            "a worker sleeps on"
+        );
     }
 }
 

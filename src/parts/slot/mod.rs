@@ -216,7 +216,7 @@ impl<T, R> Slot<T, R> {
         (self.hot.mailbox).with_mut(|m| unsafe { (*m).assume_init_read() })
     }
 
-    /// Takes an offered task back if the worker has not started it. The worker does not sleep, or the thread that handed the
+    /// Takes an offered task back if the worker has not taken it. The worker does not sleep, or the thread that handed the
     /// task over is about to unpark it.
     #[must_use]
     pub(crate) fn revoke(&self, generation: u64) -> Option<(T, Permit, Claim<'_, T, R>)> {
@@ -313,7 +313,7 @@ impl<T, R> Slot<T, R> {
         self.load().state() == State::Held
     }
 
-    /// Returns the worker's order if there is one. Taking an offered task starts it. Also returns `None` if
+    /// Returns the worker's order if there is one. An offered task is the worker's from then on. Also returns `None` if
     /// another thread changes the word meanwhile. The worker looks again then, as it does while there is no
     /// order.
     ///
