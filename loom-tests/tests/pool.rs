@@ -107,17 +107,17 @@ fn push_against_park() {
 }
 
 /// A task is pushed while a worker parks for the first time and has no entry in a ring. The push
-/// comes from the thread that has the worker as its affinity, or from another thread. The
+/// comes from the thread whose last worker it is, or from another thread. The
 /// submission sees that nothing came into the rings, and does not check whether a worker is awake.
 /// Excludes: a queued task whose worker came into the ready ring meanwhile; a push that was half
 /// done when the worker looked at the queue before it released its caller, and at which the worker
 /// does not look again. Preemptions: 3.
 #[test]
 fn push_against_first_park() {
-    for has_affinity in [true, false] {
+    for is_last_worker in [true, false] {
         check_tasks(3, pool(1, 1), move |pool, ran| {
             quietly(|| assert!(pool.serve(ran.task()).is_ok(), "a new worker"));
-            if has_affinity {
+            if is_last_worker {
                 assert!(call(pool), "queue");
             } else {
                 let other = beside(pool, |pool| assert!(call(pool), "queue"));
@@ -143,8 +143,8 @@ fn space_for_a_worker_and_a_cell() {
 }
 
 /// Two tasks are queued, the first of which waits for the second. One worker looks at the queue, and
-/// another may be started, perhaps with a start hook. Or the first task's worker is notified by
-/// affinity, so that its entry stays in the ready ring: the second submission pops the entry and
+/// another may be started, perhaps with a start hook. Or the first task's worker is notified as a
+/// last worker, so that its entry stays in the ready ring: the second submission pops the entry and
 /// notifies no worker. Excludes: a worker that takes a task and does not make sure that another takes
 /// the next one; a task that stays queued after the hook; a submission that stops at the stale entry
 /// although it could start a thread. Preemptions: 2.
@@ -164,7 +164,7 @@ fn a_burst_spreads() {
 }
 
 /// A worker that watches the queue claims itself for a task that one thread pushes, while another
-/// thread, whose affinity it is, hands it a task. Excludes: a task handed to a worker that looks at
+/// thread, whose last worker it is, hands it a task. Excludes: a task handed to a worker that looks at
 /// the queue; a queued task that no worker looks at because its worker was given another; a wrong
 /// count of workers that are awake. Preemptions: 2.
 #[test]

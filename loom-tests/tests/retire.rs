@@ -45,7 +45,7 @@ fn cleaner_against_going_idle() {
     });
 }
 
-/// A worker is on the bench while two threads submit, one of which has no affinity. Excludes: a
+/// A worker is on the bench while two threads submit, one of which has no last worker. Excludes: a
 /// worker on the bench that neither or both of them claim; a thread started beside it. Preemptions:
 /// 2.
 #[test]
@@ -55,13 +55,13 @@ fn on_the_bench_against_claims() {
         two_call(pool);
         loom::stop_exploring();
         let last = beside(pool, |pool| call(pool));
-        assert!(last.join().unwrap(), "no affinity, but it can be found");
+        assert!(last.join().unwrap(), "no last worker, but it can be found");
         loom::explore();
         assert_eq!(pool.stats().spawned, 1);
     });
 }
 
-/// A sweep moves the only worker from the ring to the bench while a thread without an affinity
+/// A sweep moves the only worker from the ring to the bench while a thread without a last worker
 /// submits. Excludes: a refusal, or a second thread, because the worker is in neither. Preemptions:
 /// 3.
 #[test]
@@ -109,7 +109,7 @@ fn a_free_slot_against_push() {
 /// Makes the pool's only worker end, and leave an entry in the ready ring.
 fn end_a_listed_worker(pool: &Pool) {
     quietly(|| {
-        // Claimed by affinity, so its entry stays in the ready ring.
+        // Claimed as a last worker, so its entry stays in the ready ring.
         assert!(call(pool));
         while pool.stats().workers > 0 {
             sweep(pool);

@@ -73,14 +73,14 @@ fn order_against_park() {
 #[test]
 fn claims_against_going_idle() {
     check_idle(Some(4), |slot| {
-        let by_affinity = beside(slot, |slot| give(slot, slot.claim_last_used(), 1));
+        let as_last_worker = beside(slot, |slot| give(slot, slot.claim_last_used(), 1));
         let by_entry = beside(slot, |slot| {
             let claimed = slot.claim_ready().or_else(|| slot.claim_ready());
             give(slot, claimed, 2)
         });
         assert!(matches!(slot.wait(), Told::Run(_)), "one of them has it");
         slot.publish_idle();
-        let handed = [by_affinity, by_entry].map(|t| t.join().unwrap());
+        let handed = [as_last_worker, by_entry].map(|t| t.join().unwrap());
         if handed == [true, true] {
             assert!(matches!(slot.wait(), Told::Run(_)));
             slot.publish_idle();
@@ -216,7 +216,7 @@ fn bench_against_claim() {
 /// The cleaner benches the worker while a submission claims it as a last worker. Excludes: two owners; a
 /// worker that is idle later and has no entry. All interleavings.
 #[test]
-fn bench_against_claim_by_affinity() {
+fn bench_against_claim_as_last_worker() {
     check_idle(None, |slot| {
         let cleaner = beside(slot, |slot| slot.bench());
         let held = slot.claim_last_used();

@@ -191,8 +191,8 @@ impl<H: Host> Core<H> {
             // While this thread has its permit, the last living worker stays (A1).
             let may_queue = !nested && !accepted.flags.is_asleep();
             // Way 4.
-            let spreads = may_queue && self.has_queue();
-            if spreads && (self.has_idle_candidate() || self.relied_on().is_any_awake()) {
+            let prefers_queue = may_queue && self.has_queue();
+            if prefers_queue && (self.has_idle_candidate() || self.relied_on().is_any_awake()) {
                 return Ok(self.enqueue(accepted, task, Seen::is_any_awake, owed));
             }
             // Way 5.

@@ -12,10 +12,10 @@
 //! that is `Notified`; one of `awake` to a worker, which keeps it in its [`Awake`].
 //!
 //! A worker that is counted as awake runs no user code, and waits for no lock. Debug builds and models assert it. A thread
-//! that seeks a worker may wait for a lock, or for the OS to start a thread.
+//! that seeks a worker may wait for a lock, or for the OS to start a thread. It pays nothing, and calls no wakers, while it has the notice: that is asserted, too.
 
 use crate::parts::queue::Queue;
-use crate::sync::{set_relied_on, AtomicU64, Ordering};
+use crate::sync::{note_notices, set_relied_on, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,24 +38,35 @@ pub(crate) struct Notice(());
 impl Notice {
     /// Leaves the notice with a slot, by a step to `Notified`.
     pub(super) fn leave_in_slot(self) {
-        std::mem::forget(self);
+        self.forget();
     }
 
     /// Returns the notice of a slot that has just left `Notified`.
     pub(super) fn of_slot() -> Self {
-        Self(())
+        Self::new()
     }
 
     /// Returns a notice that is in no count, for models.
     #[cfg(lazypool_loom)]
     pub(crate) fn of_model() -> Self {
+        Self::new()
+    }
+
+    fn new() -> Self {
+        note_notices(1);
         Self(())
+    }
+
+    fn forget(self) {
+        note_notices(-1);
+        std::mem::forget(self);
     }
 }
 
 #[cfg(debug_assertions)]
 impl Drop for Notice {
     fn drop(&mut self) {
+        note_notices(-1);
         assert!(std::thread::panicking(), "a notice is lost");
     }
 }
@@ -113,7 +124,7 @@ impl Awake {
         if self.set(true) {
             return counts.forgo(notice);
         }
-        std::mem::forget(notice);
+        notice.forget();
         counts.shift(NOTIFIED, AWAKE);
     }
 
@@ -164,13 +175,13 @@ impl InFlight {
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn notify(&self) -> Notice {
         self.add(NOTIFIED);
-        Notice(())
+        Notice::new()
     }
 
     /// Lowers the count `notified`: no worker looks at the queue because of this notice.
     #[cfg_attr(any(lazypool_loom, lazypool_shuttle), track_caller)]
     pub(crate) fn forgo(&self, notice: Notice) {
-        std::mem::forget(notice);
+        notice.forget();
         self.sub(NOTIFIED);
     }
 

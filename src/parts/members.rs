@@ -160,7 +160,7 @@ impl Owner {
             zeros: CachePadded::default(),
             rare: Mutex::default(),
             all_ended: Condvar::new(),
-            queued: CachePadded::new(Mutex::new(Positions::with_room(queued))),
+            queued: CachePadded::new(Mutex::new(Positions::with_capacity(queued))),
         }))
     }
 

@@ -10,9 +10,9 @@ use std::collections::VecDeque;
 pub(super) struct Positions(VecDeque<u64>);
 
 impl Positions {
-    /// Creates an empty list that has memory for `room` positions.
-    pub(super) fn with_room(room: usize) -> Self {
-        Self(VecDeque::with_capacity(room))
+    /// Creates an empty list that has memory for `capacity` positions.
+    pub(super) fn with_capacity(capacity: usize) -> Self {
+        Self(VecDeque::with_capacity(capacity))
     }
 
     /// Adds a position. `head` returns that of the queue. It is called only if the list is full: then the
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn positions_are_sorted_also_where_they_wrap() {
         let at = |n: u64| n.wrapping_sub(3);
-        let mut positions = Positions::with_room(2);
+        let mut positions = Positions::with_capacity(2);
         for n in [1, 0, 4, 2, 5, 3] {
             positions.add(at(n), || at(0));
         }
@@ -70,7 +70,7 @@ mod tests {
     fn a_full_list_forgets_what_has_gone() {
         // Close to the wrap.
         let at = |n: u64| (u64::MAX - 20).wrapping_add(8 * n);
-        let mut positions = Positions::with_room(0);
+        let mut positions = Positions::with_capacity(0);
         // All but the last three have gone.
         (0..1_000).for_each(|n| positions.add(at(n), || at(n.saturating_sub(2))));
         assert!(positions.0.len() < 100, "{} are kept", positions.0.len());
@@ -81,17 +81,17 @@ mod tests {
     /// says. Their positions must fit in a list that holds a full queue.
     #[test]
     fn a_list_with_a_quarter_free_does_not_grow() {
-        for (room, queued) in [(8, 6), (128, 96)] {
-            let mut positions = Positions::with_room(room);
-            (0..100 * room as u64).for_each(|n| positions.add(n, || n.saturating_sub(queued)));
-            assert_eq!(positions.0.capacity(), room);
+        for (capacity, queued) in [(8, 6), (128, 96)] {
+            let mut positions = Positions::with_capacity(capacity);
+            (0..100 * capacity as u64).for_each(|n| positions.add(n, || n.saturating_sub(queued)));
+            assert_eq!(positions.0.capacity(), capacity);
         }
     }
 
     /// Law 20: of a burst that has gone, nothing is left to look at.
     #[test]
     fn positions_that_the_head_has_passed_leave_in_one_step() {
-        let mut positions = Positions::with_room(2);
+        let mut positions = Positions::with_capacity(2);
         (0..1_000).for_each(|n| positions.add(n, || 0));
         assert_eq!(positions.take_from(1_000).len(), 0);
         (0..1_000).for_each(|n| positions.add(n, || n.saturating_sub(2)));

@@ -1,5 +1,5 @@
 //! Locks of mutexes. In debug builds and models each thread counts the locks that it holds, so that
-//! [`assert_unlocked`] can tell, the cells, and the slots. A thread on which others rely waits for no lock: that is asserted, too.
+//! [`assert_unlocked`] can tell, the cells, the notices, and the slots. A thread on which others rely waits for no lock: that is asserted, too.
 
 use super::{fork, imp, thread_local, Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
@@ -15,6 +15,8 @@ thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
     /// How many cells of queues this thread holds.
     static CELLS: Cell<i32> = const { Cell::new(0) };
+    /// How many notices this thread has in hand.
+    static NOTICES: Cell<i32> = const { Cell::new(0) };
     /// How many slots this thread holds, by claims.
     static CLAIMS: Cell<i32> = const { Cell::new(0) };
     /// Set while other threads rely on this one.
@@ -38,8 +40,8 @@ pub(crate) fn assert_not_relied_on() {
     assert!(!RELIED_ON.with(Cell::get), "others rely on this thread");
 }
 
-/// Asserts, in debug builds and models, that this thread holds no lock of this crate and no cell, because it is about to
-/// run user code: that code may wait for another thread, which may need them.
+/// Asserts, in debug builds and models, that this thread holds no lock of this crate and no cell, and does not count as awake, because it is about to
+/// run user code: that code may wait for another thread, which may need these or rely on that.
 #[inline(always)]
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn assert_unlocked() {
@@ -64,13 +66,15 @@ fn assert_holds_no_cell() {
     assert_eq!(CELLS.with(Cell::get), 0, "a cell is held");
 }
 
-/// Asserts, in debug builds and models, that this thread holds no lock, no cell, and no slot by a claim, because it is about to pay what it owes.
+/// Asserts, in debug builds and models, that this thread holds no lock, no cell, and no slot by a claim, and is in no count, because it is about to pay what it owes.
 #[inline(always)]
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn assert_holds_nothing() {
     assert_unlocked();
     #[cfg(debug_assertions)]
     assert_eq!(CLAIMS.with(Cell::get), 0, "a slot is held");
+    #[cfg(debug_assertions)]
+    assert_eq!(NOTICES.with(Cell::get), 0, "a notice is in hand");
 }
 
 /// Notes, in debug builds and models, that this thread holds so many cells more.
@@ -78,6 +82,14 @@ pub(crate) fn assert_holds_nothing() {
 pub(crate) fn note_cells(more: i32) {
     if cfg!(debug_assertions) {
         CELLS.with(|cells| cells.set(cells.get() + more));
+    }
+}
+
+/// Notes, in debug builds and models, that this thread has so many notices more.
+#[inline(always)]
+pub(crate) fn note_notices(more: i32) {
+    if cfg!(debug_assertions) {
+        NOTICES.with(|notices| notices.set(notices.get() + more));
     }
 }
 

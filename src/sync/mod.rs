@@ -26,8 +26,8 @@ pub(crate) use clock::{from_std, to_std, Instant};
 pub(crate) use imp::*;
 pub(crate) use lock::{
     assert_holds_no_lock, assert_holds_nothing, assert_not_relied_on, assert_unlocked,
-    catch_unwind, lock, lock_by, note_cells, note_claims, set_relied_on, wait, Guard, IsHeld,
-    Patience, ThreadNumber, TracedMutex,
+    catch_unwind, lock, lock_by, note_cells, note_claims, note_notices, set_relied_on, wait, Guard,
+    IsHeld, Patience, ThreadNumber, TracedMutex,
 };
 
 /// The atomic integer of `std`, also in models.

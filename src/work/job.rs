@@ -343,7 +343,7 @@ pub(crate) struct Look {
     pub(crate) times: Option<TaskTimes>,
     /// The node lives until the task is consumed.
     node: Option<NonNull<WaitNode>>,
-    /// A copy of the task's place in its group, which is not used up.
+    /// A copy of the task's place in its group. It is used up only for a future's task that is refused in line.
     pub(crate) members: Option<Pending>,
 }
 

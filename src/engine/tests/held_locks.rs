@@ -343,7 +343,7 @@ fn law04_an_idle_worker_ends_for_one_that_waits_for_a_lock() {
     }
 }
 
-/// Debug builds and models assert that a thread holds no lock, no cell and no slot as it pays, and that it waits for no lock
+/// Debug builds and models assert that a thread holds no lock, no cell, no notice and no slot as it pays, and that it waits for no lock
 /// with a cell in hand.
 #[test]
 #[cfg(debug_assertions)]
@@ -362,6 +362,9 @@ fn a_thread_that_holds_a_lock_a_cell_or_a_slot_does_not_pay() {
     let panics = || panics_with(Owed::look) && panics_with(calls);
     let claim = core.slots[0].claim_idle().expect("it is idle");
     assert!(panics(), "it holds a slot");
+    let notice = core.in_flight.notify();
+    assert!(panics(), "it holds a notice");
+    core.in_flight.forgo(notice);
     assert!(serves(core, || ()), "it is queued");
     let (oldest, mut freed) = (core.queue.oldest().0, Freed::default());
     claim.notify({

@@ -120,14 +120,14 @@ impl Core {
             }
             Err(why) => {
                 let task = task.expect("a refused task stays");
-                let wanted = WaitingTask {
+                let waiting = WaitingTask {
                     task,
                     members,
                     of_group,
                     is_future,
                     submitted,
                 };
-                self.answer_refused(owner, wanted, why, owed);
+                self.answer_refused(owner, waiting, why, owed);
             }
         }
     }
@@ -142,21 +142,21 @@ impl Core {
     fn refuse_passed(self: &Arc<Self>, passed: Passed<WaitingTask>, owed: &mut Owed) {
         let Passed {
             owner,
-            task: wanted,
+            task: waiting,
         } = passed;
-        let members = wanted.members.as_deref();
+        let members = waiting.members.as_deref();
         let why = match members.is_some_and(Members::is_cancelled) {
             true => Refusal::Cancelled,
             false => Refusal::Closed,
         };
-        self.answer_refused(owner, wanted, why, owed);
+        self.answer_refused(owner, waiting, why, owed);
     }
 
     /// Refuses an entry, and counts the refusal.
     fn answer_refused(
         self: &Arc<Self>,
         owner: Unanswered,
-        wanted: WaitingTask,
+        waiting: WaitingTask,
         why: Refusal,
         owed: &mut Owed,
     ) {
@@ -171,17 +171,16 @@ impl Core {
             of_group,
             is_future,
             ..
-        } = wanted;
+        } = waiting;
         if let Some(permit) = of_group {
             self.give_to_group(members.as_deref(), permit, owed);
         }
-        if let (Some(members), true) = (&members, is_future) {
+        if is_future {
             // An owner that is a thread takes its task out of the group itself when it gets the
             // task back. A future may never be polled again. So this thread takes a future's task
             // out of the group. Otherwise the group's waiters would have to wait for the next poll.
-            // SAFETY: the task is inside the group until `exit`. The task's own `Pending` comes back
-            // with the task. `Serving::take_apart` does not use it up.
-            let leaving = unsafe { Pending::of(members) }.exit();
+            // The `Pending` that comes back with the task is not used up: see `Serving::answered`.
+            let leaving = task.look().members.and_then(Pending::exit);
             // Now, if the lock is free: who fetches the answer then finds that nothing is pending.
             owed.exit_group(leaving.and_then(|leaving| leaving.finish(Patience::Tries).err()));
         }
@@ -224,20 +223,20 @@ impl Core {
         thread: Option<WakeUp>,
         owed: &mut Owed,
     ) -> Result<u64, Task> {
-        let wanted = WaitingTask {
+        let waiting = WaitingTask {
             task,
             members: options.members.cloned(),
             of_group: options.of_group.take(),
             is_future: thread.is_none(),
             submitted: Shared::stamp(self),
         };
-        let group = wanted.group();
+        let group = waiting.group();
         let line = if options.waits_for_group { group } else { POOL };
         let is_over = || self.may_not_submit(options.members()).is_some();
         match self
             .host
             .line
-            .join(line, &self.gate, wanted, thread, is_over)
+            .join(line, &self.gate, waiting, thread, is_over)
         {
             Ok((ticket, turn)) => {
                 if let Some(turn) = turn {
@@ -245,9 +244,9 @@ impl Core {
                 }
                 Ok(ticket)
             }
-            Err(wanted) => {
-                options.of_group.set(wanted.of_group);
-                Err(wanted.task)
+            Err(waiting) => {
+                options.of_group.set(waiting.of_group);
+                Err(waiting.task)
             }
         }
     }
@@ -262,9 +261,9 @@ impl Core {
         block_until: &Deadline,
         debts: &mut Debts,
     ) -> Result<Location, SubmitError> {
-        let wanted = task.take().expect("a task to submit");
+        let waiting = task.take().expect("a task to submit");
         let thread = Some(WakeUp::Thread(thread::current()));
-        let joined = self.join_line(wanted, options, thread, debts.get_or_insert_default());
+        let joined = self.join_line(waiting, options, thread, debts.get_or_insert_default());
         let ticket = match joined {
             Ok(ticket) => ticket,
             Err(back) => {
@@ -311,12 +310,12 @@ impl Core {
             match self.host.line.remove(ticket, &self.gate) {
                 Left::Answered(answer) => return Ok(answer),
                 Left::Taken => backoff.wait(),
-                Left::Unanswered(line, wanted, wake_up) => {
-                    if let Some(permit) = wanted.of_group {
-                        self.give_to_group(wanted.members.as_deref(), permit, owed);
+                Left::Unanswered(line, waiting, wake_up) => {
+                    if let Some(permit) = waiting.of_group {
+                        self.give_to_group(waiting.members.as_deref(), permit, owed);
                     }
                     return Err(LeftLine {
-                        task: wanted.task,
+                        task: waiting.task,
                         in_group: line != POOL,
                         wake_up,
                     });

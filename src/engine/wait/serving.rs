@@ -102,12 +102,8 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
             Ok(Admitted::Accepted(location)) => Some(Ok(Ticket::new(side, core, location))),
             Err(why) => {
                 let task = task.expect("a refused task stays");
-                if let Some(members) = members {
-                    // SAFETY: the task is inside the group until `exit`. Its own `Pending` is not
-                    // used up.
-                    exit_group(&mut debts, unsafe { Pending::of(members) }.exit());
-                }
-                let closure = self.take_apart(task);
+                let (closure, pending) = self.take_apart(task);
+                exit_group(&mut debts, pending.and_then(Pending::exit));
                 Some(Err(Refused::new(closure, why.into_refusal())))
             }
         };
@@ -119,18 +115,19 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
     fn answered(&self, answer: Answer, side: HandleSide<Outcome<R>>) -> ServeResult<F, R> {
         match answer {
             Ok(location) => Ok(Ticket::new(side, &self.core, location)),
-            Err((task, why)) => Err(Refused::new(self.take_apart(task), why)),
+            // Who has refused the task has taken it out of its group.
+            Err((task, why)) => Err(Refused::new(self.take_apart(task).0, why)),
         }
     }
 
-    /// Returns the closure of a task that was not accepted.
-    fn take_apart(&self, task: Task) -> F {
+    /// Returns the closure of a task that was not accepted, and the task's place in its group.
+    fn take_apart(&self, task: Task) -> (F, Option<Pending>) {
         // SAFETY: the line gives back only the task that `start` put into it, and `start` made that
         // task from these types.
-        let (_, job) = unsafe {
+        let ((_, pending), job) = unsafe {
             task.into_parts::<(Option<TaskTimes>, Option<Pending>), TaskSide<F, Outcome<R>>>()
         };
-        job.into_closure()
+        (job.into_closure(), pending)
     }
 }
 
@@ -149,14 +146,14 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Drop for Serving<F, R
                 (left.task, false)
             }
         };
-        if let (Some(members), false) = (&self.members, was_refused) {
-            // SAFETY: the task is inside the group until `exit`. Its own `Pending` is not used up.
-            owed.exit_group(unsafe { Pending::of(members) }.exit());
+        let (closure, pending) = self.take_apart(task);
+        if !was_refused {
+            owed.exit_group(pending.and_then(Pending::exit));
         }
         drop(side);
         // The closure may have captured another future that waits. So it is dropped with nothing else
         // on the stack.
-        owed.calls().drop_captured(Box::new(self.take_apart(task)));
+        owed.calls().drop_captured(Box::new(closure));
         self.core.pay(&mut owed);
     }
 }
