@@ -229,6 +229,21 @@ fn law19_a_discard_that_forks() {
     });
 }
 
+/// The waker of a handle forks on the worker that has run the handle's task, which then is to sleep, or to run the next one.
+#[test]
+fn law19_a_waker_of_a_handle_that_forks() {
+    isolated_each([0, 2], |next| {
+        let it = Forks::occupied();
+        let waker = Waker::from(Arc::new(it.child.clone()));
+        let handle = pending(must_await(it.pool.awaitable(), || ()), &waker);
+        (0..next).for_each(|_| must_serve(&it.pool, it.child.bystander()));
+        it.gate.open();
+        settle(&it.pool);
+        assert!(handle.is_finished());
+        it.assert_ended(2 + next);
+    });
+}
+
 /// The waker of a future in line forks on a worker that has taken its next task, or on a thread
 /// that raises the limit. The child starts no thread, also if new workers run a hook that takes long.
 #[test]

@@ -5,7 +5,7 @@ mod common;
 
 use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{mpsc, Arc, Mutex};
+use std::sync::{mpsc, Arc, Mutex, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -337,6 +337,50 @@ fn a_worker_in_its_stop_hook_has_no_task_in_a_report() {
         hook.open();
         assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
     });
+}
+
+/// Law 10: a hook may shut its own pool down. That shutdown does not wait for the worker that it is on, but names it.
+#[test]
+fn law10_a_hook_that_shuts_its_pool_down_does_not_wait() {
+    for hook in ["start", "stop", "panic", "around"] {
+        timed(move || {
+            let (own, reports) = (Arc::new(OnceLock::<Weak<Pool>>::new()), mpsc::channel());
+            let its = Arc::clone(&own);
+            let shut_down = move || {
+                let pool = its.get().and_then(Weak::upgrade);
+                let report = pool.map(|pool| pool.shutdown(Shutdown::Drain, Duration::MAX));
+                reports.0.send(report).unwrap();
+            };
+            let builder = Pool::builder().max_workers(1).idle_timeout(ms(1));
+            let pool = Arc::new(
+                match hook {
+                    "start" => builder.on_worker_start(move |_| shut_down()),
+                    "stop" => builder.on_worker_stop(move |_| shut_down()),
+                    "panic" => builder.on_panic(move |_| shut_down()),
+                    _ => builder.around(move |task| {
+                        task();
+                        shut_down();
+                    }),
+                }
+                .build()
+                .expect("a pool"),
+            );
+            own.set(Arc::downgrade(&pool)).expect("once");
+            let (ran, has_run) = mpsc::channel();
+            must_serve(&pool, move || {
+                ran.send(()).unwrap();
+                if hook == "panic" {
+                    quiet_panic("on purpose");
+                }
+            });
+            let report = reports.1.recv_timeout(LIMIT).expect("it does not wait");
+            let left = report.expect("a pool").stragglers;
+            assert_eq!(left.len(), 1, "{hook}: {left:?}");
+            has_run.recv_timeout(LIMIT).expect("an accepted task runs");
+            assert!(pool.shutdown(Shutdown::Drain, LIMIT).is_clean());
+            assert_stats!(pool.stats(), accepted: 1, workers: 0);
+        });
+    }
 }
 
 /// Law 5: after a limit is raised, no more threads are started than tasks are queued, although each new worker is in its start
