@@ -203,7 +203,8 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
             has_ended
         };
         let has_ended = self.job.run(ctx, End::new(end.permit, &mut with_options));
-        // The task leaves its group only after its waiter has the outcome.
+        // The task leaves its group only after its waiter has the outcome. If nobody can wait for the task itself, it ends and leaves by
+        // one locked step instead of two.
         match pending {
             Some(pending) if J::OFFERED => exit_group(ctx, pending.has_left()),
             Some(pending) => note_gone(ctx, pending.end(outcome)),
