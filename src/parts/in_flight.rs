@@ -15,7 +15,7 @@
 //! that seeks a worker may wait for a lock, or for the OS to start a thread. It pays nothing, and calls no wakers, while it has the notice: that is asserted, too.
 
 use crate::parts::queue::Queue;
-use crate::sync::{note_notices, set_relied_on, AtomicU64, Ordering};
+use crate::sync::{note_in_hand, set_relied_on, AtomicU64, InHand, Ordering};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,12 +53,12 @@ impl Notice {
     }
 
     fn new() -> Self {
-        note_notices(1);
+        note_in_hand(InHand::Notice, 1);
         Self(())
     }
 
     fn forget(self) {
-        note_notices(-1);
+        note_in_hand(InHand::Notice, -1);
         std::mem::forget(self);
     }
 }
@@ -66,7 +66,7 @@ impl Notice {
 #[cfg(debug_assertions)]
 impl Drop for Notice {
     fn drop(&mut self) {
-        note_notices(-1);
+        note_in_hand(InHand::Notice, -1);
         assert!(std::thread::panicking(), "a notice is lost");
     }
 }

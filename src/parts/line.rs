@@ -22,9 +22,7 @@
 use super::backoff::IN_MODELS;
 use super::gate::{Flags, Gate, LineKey, Permit};
 use crate::parts::completion::WakeUp;
-use crate::sync::{
-    thread, AtomicU64, Guard, IsHeld, Ordering, Patience, ThreadNumber, TracedMutex,
-};
+use crate::sync::{thread, AtomicU64, IsHeld, Ordering, Patience, ThreadNumber, TracedMutex};
 use crossbeam_utils::CachePadded;
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -292,10 +290,6 @@ impl<T: Waits, A> Lines<T, A> {
         Some(all)
     }
 
-    fn lock(&self) -> Guard<'_, Lists<T, A>> {
-        self.lists.lock()
-    }
-
     /// Returns the thread that has locked the lists last.
     pub(crate) fn locker(&self) -> ThreadNumber {
         self.lists.locker()
@@ -317,7 +311,7 @@ impl<T: Waits, A> Lines<T, A> {
         wake_up: Option<WakeUp>,
         is_over: impl FnOnce() -> bool,
     ) -> Result<(u64, Option<Turn<T>>), T> {
-        let mut lists = self.lock();
+        let mut lists = self.lists.lock();
         if is_over() {
             drop(lists);
             return Err(task);
@@ -339,7 +333,7 @@ impl<T: Waits, A> Lines<T, A> {
         passed: Passed<T>,
         is_over: impl FnOnce() -> bool,
     ) -> Result<Option<Turn<T>>, Passed<T>> {
-        let mut lists = self.lock();
+        let mut lists = self.lists.lock();
         if is_over() {
             drop(lists);
             return Err(passed);
@@ -368,7 +362,7 @@ impl<T: Waits, A> Lines<T, A> {
     /// Takes some entries of a group out, or of all lines (`None`): so few that the lock is held for a
     /// moment only. Returns none if there are no more.
     pub(crate) fn take_some(&self, group: Option<u64>, pool: &Gate) -> Vec<Passed<T>> {
-        let mut lists = self.lock();
+        let mut lists = self.lists.lock();
         let tickets: Vec<u64> = match group {
             None => lists.entries.values().take(SOME).copied().collect(),
             Some(group) => {
@@ -389,7 +383,7 @@ impl<T: Waits, A> Lines<T, A> {
     /// returns its waker, which the caller must wake.
     #[must_use]
     pub(crate) fn answer(&self, owner: Unanswered, answer: A) -> Option<Waker> {
-        let mut lists = self.lock();
+        let mut lists = self.lists.lock();
         let owner = lists.owner(owner.into_ticket());
         owner.place = Place::Answered(answer);
         let wake_up = owner.wake_up.take();
@@ -400,7 +394,7 @@ impl<T: Waits, A> Lines<T, A> {
     /// Returns the answer if there is one. Otherwise exchanges `wake_up`, if given, for the stored
     /// one. The caller drops what it gets, which may be user code.
     pub(crate) fn fetch(&self, ticket: u64, wake_up: &mut Option<WakeUp>) -> Option<A> {
-        let mut lists = self.lock();
+        let mut lists = self.lists.lock();
         let answer = lists.take_answer(ticket);
         if answer.is_none() && wake_up.is_some() {
             std::mem::swap(&mut lists.owner(ticket).wake_up, wake_up);
@@ -410,7 +404,7 @@ impl<T: Waits, A> Lines<T, A> {
 
     /// Takes an entry out of its line for its owner, unless another thread has taken it.
     pub(crate) fn remove(&self, ticket: u64, pool: &Gate) -> Left<T, A> {
-        let mut lists = self.lock();
+        let mut lists = self.lists.lock();
         if let Some(answer) = lists.take_answer(ticket) {
             return Left::Answered(answer);
         }
@@ -427,7 +421,7 @@ impl<T: Waits, A> Lines<T, A> {
 impl<T: Waits, A> Lines<T, A> {
     /// Asserts that nothing is left in line. Models call it after every thread has ended.
     pub(crate) fn assert_at_rest(&self) {
-        let lists = self.lock();
+        let lists = self.lists.lock();
         assert!(lists.entries.is_empty() && lists.of_groups.is_empty());
         assert!(lists.owners.is_empty(), "an answer is left");
         assert_eq!(self.waiting(), 0, "waiting");
@@ -438,7 +432,7 @@ impl<T: Waits, A> Lines<T, A> {
 impl<T: Waits, A> Lines<T, A> {
     /// Holds the lock, as if a thread had been stopped within one of the calls above.
     pub(crate) fn hold(&self) -> impl Sized + '_ {
-        self.lock()
+        self.lists.lock()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Locks of mutexes. In debug builds and models each thread counts the locks that it holds, so that
-//! [`assert_unlocked`] can tell, the cells, the notices, and the slots. A thread on which others rely waits for no lock: that is asserted, too.
+//! Locks of mutexes. In debug builds and models each thread counts what it has [in hand](InHand), so that
+//! [`assert_unlocked`] can tell. A thread on which others rely waits for no lock: that is asserted, too.
 
 use super::{fork, imp, thread_local, Condvar, Mutex, MutexGuard};
 use std::cell::Cell;
@@ -11,16 +11,44 @@ use std::thread::Result;
 use std::time::Duration;
 
 thread_local! {
-    /// How many locks this thread holds.
-    static HELD: Cell<u32> = const { Cell::new(0) };
-    /// How many cells of queues this thread holds.
-    static CELLS: Cell<i32> = const { Cell::new(0) };
-    /// How many notices this thread has in hand.
-    static NOTICES: Cell<i32> = const { Cell::new(0) };
-    /// How many slots this thread holds, by claims.
-    static CLAIMS: Cell<i32> = const { Cell::new(0) };
+    /// How many of each kind this thread has in hand.
+    static IN_HAND: [Cell<i32>; 4] = const { [const { Cell::new(0) }; 4] };
     /// Set while other threads rely on this one.
     static RELIED_ON: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a thread may have in hand. Debug builds and models count it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum InHand {
+    Lock,
+    /// A held cell of a queue.
+    Cell,
+    Notice,
+    /// A slot, by a claim.
+    Slot,
+}
+
+/// Notes, in debug builds and models, that this thread has so many more of a kind.
+#[inline(always)]
+pub(crate) fn note_in_hand(kind: InHand, more: i32) {
+    if cfg!(debug_assertions) {
+        IN_HAND.with(|counts| {
+            let count = &counts[kind as usize];
+            count.set(count.get() + more);
+        });
+    }
+}
+
+/// Asserts, in debug builds and models, that this thread has none of these kinds in hand.
+#[inline(always)]
+#[cfg_attr(debug_assertions, track_caller)]
+pub(crate) fn assert_has_no(kinds: &[InHand]) {
+    if cfg!(debug_assertions) {
+        for kind in kinds {
+            let count = IN_HAND.with(|counts| counts[*kind as usize].get());
+            assert_eq!(count, 0, "in hand: {kind:?}");
+        }
+    }
 }
 
 /// Notes, in debug builds and models, whether other threads rely on this one. If so, it runs no user code and waits
@@ -45,25 +73,8 @@ pub(crate) fn assert_not_relied_on() {
 #[inline(always)]
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn assert_unlocked() {
-    assert_holds_no_lock();
-    assert_holds_no_cell();
+    assert_has_no(&[InHand::Lock, InHand::Cell]);
     assert_not_relied_on();
-}
-
-/// Asserts, in debug builds and models, that this thread holds no lock of this crate.
-#[inline(always)]
-#[cfg_attr(debug_assertions, track_caller)]
-pub(crate) fn assert_holds_no_lock() {
-    #[cfg(debug_assertions)]
-    assert_eq!(HELD.with(Cell::get), 0, "a lock is held");
-}
-
-/// Asserts, in debug builds and models, that this thread holds no cell of a queue.
-#[inline(always)]
-#[cfg_attr(debug_assertions, track_caller)]
-fn assert_holds_no_cell() {
-    #[cfg(debug_assertions)]
-    assert_eq!(CELLS.with(Cell::get), 0, "a cell is held");
 }
 
 /// Asserts, in debug builds and models, that this thread holds no lock, no cell, and no slot by a claim, and is in no count, because it is about to pay what it owes.
@@ -71,34 +82,7 @@ fn assert_holds_no_cell() {
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn assert_holds_nothing() {
     assert_unlocked();
-    #[cfg(debug_assertions)]
-    assert_eq!(CLAIMS.with(Cell::get), 0, "a slot is held");
-    #[cfg(debug_assertions)]
-    assert_eq!(NOTICES.with(Cell::get), 0, "a notice is in hand");
-}
-
-/// Notes, in debug builds and models, that this thread holds so many cells more.
-#[inline(always)]
-pub(crate) fn note_cells(more: i32) {
-    if cfg!(debug_assertions) {
-        CELLS.with(|cells| cells.set(cells.get() + more));
-    }
-}
-
-/// Notes, in debug builds and models, that this thread has so many notices more.
-#[inline(always)]
-pub(crate) fn note_notices(more: i32) {
-    if cfg!(debug_assertions) {
-        NOTICES.with(|notices| notices.set(notices.get() + more));
-    }
-}
-
-/// Notes, in debug builds and models, that this thread holds so many slots more.
-#[inline(always)]
-pub(crate) fn note_claims(more: i32) {
-    if cfg!(debug_assertions) {
-        CLAIMS.with(|claims| claims.set(claims.get() + more));
-    }
+    assert_has_no(&[InHand::Notice, InHand::Slot]);
 }
 
 /// Calls user code, and catches its panic.
@@ -116,9 +100,7 @@ struct Held;
 impl Held {
     #[inline(always)]
     fn new() -> Self {
-        if cfg!(debug_assertions) {
-            HELD.with(|held| held.set(held.get() + 1));
-        }
+        note_in_hand(InHand::Lock, 1);
         Self
     }
 }
@@ -126,9 +108,7 @@ impl Held {
 impl Drop for Held {
     #[inline(always)]
     fn drop(&mut self) {
-        if cfg!(debug_assertions) {
-            HELD.with(|held| held.set(held.get() - 1));
-        }
+        note_in_hand(InHand::Lock, -1);
     }
 }
 
@@ -189,7 +169,7 @@ pub(crate) fn wait<'a, T>(
 /// after every step.
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
-    assert_holds_no_cell();
+    assert_has_no(&[InHand::Cell]);
     assert_not_relied_on();
     wait_for(mutex)
 }

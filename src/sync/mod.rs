@@ -25,9 +25,9 @@ pub(crate) mod thread;
 pub(crate) use clock::{from_std, to_std, Instant};
 pub(crate) use imp::*;
 pub(crate) use lock::{
-    assert_holds_no_lock, assert_holds_nothing, assert_not_relied_on, assert_unlocked,
-    catch_unwind, lock, lock_by, note_cells, note_claims, note_notices, set_relied_on, wait, Guard,
-    IsHeld, Patience, ThreadNumber, TracedMutex,
+    assert_has_no, assert_holds_nothing, assert_not_relied_on, assert_unlocked, catch_unwind, lock,
+    lock_by, note_in_hand, set_relied_on, wait, Guard, InHand, IsHeld, Patience, ThreadNumber,
+    TracedMutex,
 };
 
 /// The atomic integer of `std`, also in models.

@@ -3,7 +3,7 @@
 use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
 use crate::sync::{
-    assert_holds_no_lock, assert_unlocked, thread, Alive, AtomicU32, AtomicU64, Ordering,
+    assert_has_no, assert_unlocked, thread, Alive, AtomicU32, AtomicU64, InHand, Ordering,
     UnsafeCell,
 };
 use crossbeam_utils::CachePadded;
@@ -52,7 +52,7 @@ impl WakeUp {
     /// wake that, which is user code. The calling thread holds no lock: a waiter may take one as it wakes up.
     #[must_use]
     pub(crate) fn unpark(self) -> Option<Waker> {
-        assert_holds_no_lock();
+        assert_has_no(&[InHand::Lock]);
         match self {
             Self::Task(waker) => Some(waker),
             Self::Thread(thread) => {

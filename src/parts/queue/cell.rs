@@ -1,6 +1,6 @@
 //! The cells of a queue: their stamps, their states, and their memory.
 
-use crate::sync::{note_cells, store_release, AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{note_in_hand, store_release, AtomicU64, InHand, Ordering, UnsafeCell};
 use std::mem::MaybeUninit;
 
 /// The state of a cell at the position that its stamp names.
@@ -110,7 +110,7 @@ impl<T> CellAt<'_, T> {
             .compare_exchange(full, held, Ordering::SeqCst, Ordering::Relaxed)
             .ok()?;
         assert_step(Full, Held);
-        note_cells(1);
+        note_in_hand(InHand::Cell, 1);
         Some(HeldCell(self))
     }
 
@@ -144,7 +144,7 @@ pub(super) struct HeldCell<'a, T>(&'a CellAt<'a, T>);
 #[cfg(debug_assertions)]
 impl<T> Drop for HeldCell<'_, T> {
     fn drop(&mut self) {
-        note_cells(-1);
+        note_in_hand(InHand::Cell, -1);
         assert!(std::thread::panicking(), "a held cell is lost");
     }
 }
@@ -198,7 +198,7 @@ impl<T> HeldCell<'_, T> {
 
     #[inline(always)]
     fn forget(self) {
-        note_cells(-1);
+        note_in_hand(InHand::Cell, -1);
         std::mem::forget(self);
     }
 }

@@ -4,7 +4,7 @@ use super::word::GENERATION;
 use super::{Slot, State, Word};
 use crate::parts::gate::Permit;
 use crate::parts::in_flight::Notice;
-use crate::sync::{assert_holds_no_lock, note_claims, thread};
+use crate::sync::{assert_has_no, note_in_hand, thread, InHand};
 
 /// The right to give a worker its next order: the slot is `Held`, by the thread that has this value. Each order uses it up.
 ///
@@ -21,7 +21,7 @@ pub(crate) struct Claim<'a, T, R> {
 #[cfg(debug_assertions)]
 impl<T, R> Drop for Claim<'_, T, R> {
     fn drop(&mut self) {
-        note_claims(-1);
+        note_in_hand(InHand::Slot, -1);
         assert!(std::thread::panicking(), "a claim is lost");
     }
 }
@@ -30,7 +30,7 @@ impl<'a, T, R> Claim<'a, T, R> {
     /// Returns the claim of the thread that has just moved the slot from `before` to `Held`.
     #[inline]
     pub(super) fn of(slot: &'a Slot<T, R>, before: Word) -> Self {
-        note_claims(1);
+        note_in_hand(InHand::Slot, 1);
         let parked = before.is_parked();
         Self { slot, parked }
     }
@@ -86,7 +86,7 @@ impl<'a, T, R> Claim<'a, T, R> {
     #[inline(always)]
     fn into_parts(self) -> (&'a Slot<T, R>, bool) {
         let parts = (self.slot, self.parked);
-        note_claims(-1);
+        note_in_hand(InHand::Slot, -1);
         std::mem::forget(self);
         parts
     }
@@ -129,7 +129,7 @@ impl Sleeper {
     #[cfg_attr(debug_assertions, track_caller)]
     pub(crate) fn unpark(mut self) {
         if let Some(sleeper) = self.0.take() {
-            assert_holds_no_lock();
+            assert_has_no(&[InHand::Lock]);
             sleeper.unpark();
         }
     }
@@ -200,7 +200,7 @@ impl<'a, T, R> Claim<'a, T, R> {
     /// # Safety
     /// There is one.
     pub(crate) unsafe fn of_held(slot: &'a Slot<T, R>) -> Self {
-        note_claims(1);
+        note_in_hand(InHand::Slot, 1);
         Self {
             slot,
             parked: false,
