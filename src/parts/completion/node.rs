@@ -217,7 +217,7 @@ impl WaitNode {
     /// passed first.
     #[must_use]
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Option<Step> {
-        let mut spin = BoundedSpin::new(parallel, YIELD_EARLY.get());
+        let mut spin = BoundedSpin::for_end(parallel, YIELD_EARLY.get());
         if PARK_NEXT.take() {
             spin = BoundedSpin::default();
         }
