@@ -2,9 +2,7 @@
 //!
 //! A hand-over between two running threads takes a fraction of a microsecond. Waking a parked
 //! thread takes tens of microseconds. So a waiting thread spins for a few microseconds if another
-//! core can make progress meanwhile, then yields a few times, then parks. A yield may give the core to a
-//! thread that keeps it for a whole time slice, some milliseconds. A thread that waits for the end of a task
-//! and has lost its core so parks instead of yielding for its next waits.
+//! core can make progress meanwhile, then yields a few times, then parks.
 //!
 //! A spinning thread pauses between two looks, because each look takes the cache line away from the
 //! thread that is about to write it. The pause is one `spin_loop`, the shortest that there is. It
@@ -12,7 +10,7 @@
 //! takes from one core to the other makes the thread see its outcome late. `benches/NOTEBOOK.md`
 //! has the measurements.
 
-use crate::sync::{spin_loop, thread, Instant};
+use crate::sync::{spin_loop, thread};
 use std::cell::Cell;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,10 +30,6 @@ const FEW_LOOKS: u32 = 16;
 const LINGERS: u32 = if IN_MODELS { 0 } else { 4 };
 /// The number of yields before a thread parks.
 const YIELDS: u32 = if IN_MODELS { 0 } else { 2 };
-/// The time that a yield takes at most unless another thread keeps the core. A worker that is woken takes less.
-const LONG_YIELD: Duration = Duration::from_micros(300);
-/// The number of a thread's waits without yields after a yield that has taken longer.
-const WITHOUT_YIELDS: u32 = 1 << 10;
 /// The number of times that a [`Backoff`] spins before its first yield.
 const TRIES: u32 = if IN_MODELS { 3 } else { 32 };
 /// The number of yields after which a [`Backoff`] sleeps instead. A sleep gives the core even to
@@ -65,38 +59,7 @@ pub(crate) enum Step {
     Spent,
 }
 
-std::thread_local! {
-    /// The number of this thread's next [`BoundedSpin::for_end`] that do not yield. It has no destructor, so it can be
-    /// read at any time.
-    static PARKS: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Notes how long a yield of this thread has taken.
-fn note_yield(took: Duration) {
-    if took > LONG_YIELD {
-        PARKS.set(WITHOUT_YIELDS);
-    }
-}
-
 impl BoundedSpin {
-    /// Creates the spin of a thread that waits for the end of a task, as [`new`](Self::new) does. If a yield of this
-    /// thread has lately cost it the core, this spin does not yield: the thread parks after its looks, and the OS gives it a core as it is woken.
-    #[inline]
-    pub(crate) fn for_end(parallel: bool, early: bool) -> Self {
-        let spin = Self::new(parallel, early);
-        match PARKS.get().checked_sub(1) {
-            None => spin,
-            Some(left) => {
-                PARKS.set(left);
-                Self {
-                    yields: 0,
-                    yield_in: u32::MAX,
-                    ..spin
-                }
-            }
-        }
-    }
-
     /// Creates a spin. `parallel` says whether another core can run the thread that this one waits
     /// for. If `early` is set, the spin yields after a few looks, in case the two threads share a
     /// core. They probably do if this thread's last wait ended right after a yield: the other
@@ -108,6 +71,24 @@ impl BoundedSpin {
             looks: if parallel { LOOKS } else { 0 },
             yields: YIELDS,
             yield_in: if early { FEW_LOOKS } else { u32::MAX },
+        }
+    }
+
+    /// Leaves out the yields: after its looks, the thread parks.
+    pub(crate) fn without_yields(self) -> Self {
+        Self {
+            yields: 0,
+            yield_in: u32::MAX,
+            ..self
+        }
+    }
+
+    /// Returns `true` if the next step is a yield.
+    #[inline]
+    pub(crate) fn yields_next(&self) -> bool {
+        match self.looks {
+            0 => self.yields > 0,
+            _ => self.yield_in == 1,
         }
     }
 
@@ -127,9 +108,7 @@ impl BoundedSpin {
         } else {
             return Step::Spent;
         }
-        let before = Instant::now();
         thread::yield_now();
-        note_yield(Instant::now().saturating_duration_since(before));
         Step::Yielded
     }
 }

@@ -171,31 +171,6 @@ fn a_wait_ends_in_the_advice_to_park() {
     }
 }
 
-/// Law 3: a yield may take a time slice of a busy thread. So a thread parks after its looks once that has happened to it.
-#[test]
-fn a_thread_whose_yield_took_long_parks_instead() {
-    let offers = |spin: &BoundedSpin| (spin.yields, spin.yield_in < u32::MAX);
-    let usual = (YIELDS, true);
-    note_yield(LONG_YIELD);
-    assert_eq!(offers(&BoundedSpin::for_end(true, true)), usual);
-    note_yield(LONG_YIELD + Duration::from_nanos(1));
-    for _ in 0..WITHOUT_YIELDS {
-        let mut spin = BoundedSpin::for_end(true, true);
-        assert!((0..LOOKS).all(|_| spin.step() == Step::Spun));
-        assert_eq!(spin.step(), Step::Spent);
-        assert_eq!(
-            offers(&BoundedSpin::new(true, true)),
-            usual,
-            "who waits for less"
-        );
-    }
-    assert_eq!(
-        offers(&BoundedSpin::for_end(true, true)),
-        usual,
-        "it tries again"
-    );
-}
-
 /// Law 20: a wait for another thread's step ends in sleeps, for any priorities of the two threads.
 #[test]
 fn a_wait_for_a_step_of_another_ends_in_sleeps() {

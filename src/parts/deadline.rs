@@ -75,6 +75,11 @@ mod imp {
             self.instant().is_some_and(|at| now() >= at)
         }
 
+        /// Returns `true` if the deadline had passed at `now`.
+        pub(crate) fn has_passed_by(&self, now: Instant) -> bool {
+            self.instant().is_some_and(|at| now >= at)
+        }
+
         /// Parks until the thread is unparked, perhaps spuriously, or until the deadline. Returns
         /// `false` at once if the deadline has passed.
         #[must_use]
@@ -130,6 +135,10 @@ mod imp {
 
         pub(crate) fn has_passed(&self) -> bool {
             self.0.as_ref().is_some_and(|f| f.load(Ordering::SeqCst))
+        }
+
+        pub(crate) fn has_passed_by(&self, _: Instant) -> bool {
+            self.has_passed()
         }
 
         #[must_use]

@@ -433,7 +433,7 @@ impl Members {
             return true;
         }
         drop(rare);
-        let mut spin = BoundedSpin::for_end(parallel, false);
+        let mut spin = BoundedSpin::new(parallel, false);
         while self.zeros() == before && spin.step() != Step::Spent {}
         let mut rare = lock(&self.rare);
         rare.sleeping += 1;

@@ -3,20 +3,51 @@
 use crate::parts::backoff::{Backoff, BoundedSpin, Step};
 use crate::parts::deadline::Deadline;
 use crate::sync::{
-    assert_has_no, assert_unlocked, thread, Alive, AtomicU32, AtomicU64, InHand, Ordering,
+    assert_has_no, assert_unlocked, now, thread, Alive, AtomicU32, AtomicU64, InHand, Ordering,
     UnsafeCell,
 };
 use crossbeam_utils::CachePadded;
 use std::cell::Cell;
 use std::mem::{align_of, size_of};
 use std::task::Waker;
+use std::time::Duration;
 
 std::thread_local! {
     /// `true` if the next wait is to yield early: see [`BoundedSpin::new`]. It has no destructor,
     /// so it can be read at any time.
-    static YIELD_EARLY: Cell<bool> = const { Cell::new(false) };
+    pub(super) static YIELD_EARLY: Cell<bool> = const { Cell::new(false) };
     /// `true` if the next wait is to park at once: see [`WaitNode::park_next_time`].
     static PARK_NEXT: Cell<bool> = const { Cell::new(false) };
+    /// The number of waits that are to park instead of yielding: see [`note_yield`].
+    static WITHOUT_YIELDS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The time that a yield takes at most, unless another thread keeps the core. The worker needs less.
+pub(super) const LONG_YIELD: Duration = Duration::from_millis(1);
+/// The number of waits without yields after a yield that has taken longer.
+pub(super) const WAITS: u32 = 1 << 10;
+
+/// Notes how long a yield of this thread has taken. Beside a thread that never yields, it takes a whole time slice of the
+/// OS, by which the outcome is late. So this thread's next waits park instead: a kernel soon gives a core to a thread that it wakes.
+pub(super) fn note_yield(took: Duration) {
+    if took > LONG_YIELD {
+        WITHOUT_YIELDS.set(WAITS);
+    }
+}
+
+/// Returns the spin of a wait.
+pub(super) fn spin_for_outcome(parallel: bool) -> BoundedSpin {
+    if PARK_NEXT.take() {
+        return BoundedSpin::default();
+    }
+    let spin = BoundedSpin::new(parallel, YIELD_EARLY.get());
+    match WITHOUT_YIELDS.get().checked_sub(1) {
+        None => spin,
+        Some(left) => {
+            WITHOUT_YIELDS.set(left);
+            spin.without_yields()
+        }
+    }
 }
 
 /// The caller or handle waits, and no wake-up is stored.
@@ -217,19 +248,21 @@ impl WaitNode {
     /// passed first.
     #[must_use]
     pub(crate) fn wait(&self, deadline: &Deadline, parallel: bool) -> Option<Step> {
-        let mut spin = BoundedSpin::for_end(parallel, YIELD_EARLY.get());
-        if PARK_NEXT.take() {
-            spin = BoundedSpin::default();
-        }
+        let mut spin = spin_for_outcome(parallel);
         let mut step = Step::Spun;
         while !self.is_done() {
+            let yields_at = spin.yields_next().then(now);
             step = spin.step();
             if step == Step::Spent {
                 YIELD_EARLY.set(false);
                 return self.park(deadline).then_some(step);
             }
-            if step == Step::Yielded && deadline.has_passed() && !self.is_done() {
-                return None;
+            if let Some(before) = yields_at {
+                let now = now();
+                note_yield(now.saturating_duration_since(before));
+                if deadline.has_passed_by(now) && !self.is_done() {
+                    return None;
+                }
             }
         }
         YIELD_EARLY.set(step == Step::Yielded);

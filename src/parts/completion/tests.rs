@@ -1,4 +1,6 @@
+use super::node::{note_yield, spin_for_outcome, LONG_YIELD, WAITS, YIELD_EARLY};
 use super::*;
+use crate::parts::backoff::Step;
 use crate::parts::cut::cut;
 use crate::parts::deadline::{Deadline, Until};
 use std::sync::{mpsc, Arc};
@@ -280,4 +282,23 @@ fn a_cancel_is_found_by_the_side_that_comes_second() {
     assert!(it.complete(id));
     assert!(!it.abandon(id, 0) && !it.is_abandoned(), "it has ended");
     drop(end(task, ()));
+}
+
+/// Law 3: a yield may take a time slice of a busy thread. So a thread that this has happened to parks after its looks.
+#[test]
+fn a_thread_whose_yield_took_long_parks_instead() {
+    let ends_by_yields = || {
+        let mut spin = spin_for_outcome(true);
+        std::iter::repeat_with(|| spin.step())
+            .take_while(|step| *step != Step::Spent)
+            .any(|step| step == Step::Yielded)
+    };
+    note_yield(LONG_YIELD);
+    assert!(ends_by_yields());
+    note_yield(LONG_YIELD + Duration::from_nanos(1));
+    for early in [false, true] {
+        YIELD_EARLY.set(early);
+        assert!(!(0..WAITS / 2).any(|_| ends_by_yields()));
+    }
+    assert!(ends_by_yields(), "it tries again");
 }
