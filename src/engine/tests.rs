@@ -35,6 +35,7 @@ mod figures;
 mod first_aid;
 mod held_locks;
 mod joiners;
+mod starts;
 mod wakers;
 
 /// Polls a future, with a waker that does nothing.

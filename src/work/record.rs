@@ -404,6 +404,17 @@ mod tests {
         assert_eq!(label(2), Some("two"));
     }
 
+    /// A task that ends while a reader is between its two readings has started for it, and has not ended.
+    #[test]
+    fn ends_are_read_before_starts() {
+        let record = Record::new();
+        let tally = record.tally(|| {
+            record.count_end(TaskEnd::Completed);
+            1
+        });
+        assert_eq!((tally.ran(), tally.is_running()), (0, true));
+    }
+
     #[test]
     fn counts_hold_at_their_wrap() {
         let record = Record::new();

@@ -21,7 +21,7 @@ pub(super) fn sleeping(max_workers: usize) -> Arc<Core> {
 }
 
 /// Gives the worker on slot 0 a task that waits until the value is dropped.
-fn occupy(core: &Arc<Core>) -> mpsc::Sender<()> {
+pub(super) fn occupy(core: &Arc<Core>) -> mpsc::Sender<()> {
     let (open, gate) = mpsc::channel::<()>();
     assert!(serves(core, move || gate.recv().unwrap_or_default()));
     until(|| core.slots[0].load().state() == State::Busy);

@@ -22,7 +22,7 @@ std::thread_local! {
     static WITHOUT_YIELDS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The time that a yield takes at most, unless another thread keeps the core. The worker needs less.
+/// A yield that takes longer has probably given the core to a thread that keeps it.
 pub(super) const LONG_YIELD: Duration = Duration::from_millis(1);
 /// The number of waits without yields after a yield that has taken longer.
 pub(super) const WAITS: u32 = 1 << 10;

@@ -298,7 +298,10 @@ fn a_thread_whose_yield_took_long_parks_instead() {
     note_yield(LONG_YIELD + Duration::from_nanos(1));
     for early in [false, true] {
         YIELD_EARLY.set(early);
-        assert!(!(0..WAITS / 2).any(|_| ends_by_yields()));
+        assert!(!ends_by_yields());
+    }
+    for _ in 2..WAITS {
+        let _ = spin_for_outcome(true);
     }
     assert!(ends_by_yields(), "it tries again");
 }
