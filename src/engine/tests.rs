@@ -35,6 +35,8 @@ mod figures;
 mod first_aid;
 mod held_locks;
 mod joiners;
+#[cfg(all(target_os = "linux", debug_assertions, not(miri)))]
+mod stacks;
 mod starts;
 mod wakers;
 
