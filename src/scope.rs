@@ -10,11 +10,11 @@ use crate::engine::submit::erase::submit_with;
 use crate::engine::submit::request::{SubmitOptions, SubmitterOptions};
 use crate::error::Refused;
 use crate::parts::deadline::Deadline;
-use crate::parts::members::{Ended, Leaving, Owner, Pending};
+use crate::parts::members::{Leaving, Owner, Pending};
 use crate::sync::panics::{drop_contained, drop_payload, Payload};
 use crate::sync::{abort_on_unwind, catch_unwind, lock, Arc, Mutex};
 use crate::work::context::Ctx;
-use crate::work::job::{note_gone, End, HasEnded, Job, NeverRan, Release, TaskEnd};
+use crate::work::job::{End, HasEnded, Job, NeverRan, Release, TaskEnd};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -121,9 +121,9 @@ impl fmt::Debug for Scope<'_, '_> {
 
 struct Scoped<F> {
     inner: *const Inner,
-    /// The closure. It is not a plain `F`, because `run` takes this struct by value. With a plain
-    /// `F`, the argument would promise that the closure's borrows stay valid until `run` returns.
-    /// But the borrowed data may be gone as soon as the task has ended, while `run` is still
+    /// The closure. It is not a plain `F`, because `Contents::run` takes this struct by value. With a plain
+    /// `F`, the argument would promise that the closure's borrows stay valid until that function returns.
+    /// But the borrowed data may be gone as soon as the task has left the scope, while the function is still
     /// returning.
     f: MaybeUninit<F>,
 }
@@ -135,14 +135,17 @@ struct Scoped<F> {
 unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
     const MUST_RUN: bool = true;
 
+    fn pending(&self) -> Option<Pending> {
+        // SAFETY: the scope lives until every task of it has left. The task is inside until this `Pending` is used up.
+        // `serve` has another one, but uses it only if the pool refused the task. A refused task neither runs nor is discarded.
+        Some(unsafe { Pending::of(&(*self.inner).members) })
+    }
+
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded {
         let Self { inner, f } = self;
-        // SAFETY: `inner` is part of the scope, which lives until every task of it has ended. This
-        // task ends at `pending.end` below.
+        // SAFETY: `inner` is part of the scope, which lives until every task of it has left. This task
+        // leaves after this function, by its `pending`.
         let inner = unsafe { &*inner };
-        // SAFETY: the task stays inside until `pending.end` below. `serve` has another `Pending` of
-        // this task, but uses it only if the pool refused the task. A refused task does not run.
-        let pending = unsafe { Pending::of(&inner.members) };
         // SAFETY: `serve` stored a closure in `f`. This call owns the task, so nothing else takes
         // the closure out.
         let result = ctx.call(unsafe { f.assume_init() });
@@ -156,28 +159,15 @@ unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
                 drop_payload(payload);
             }
         }
-        ctx.may_owe();
-        let has_ended = end.end(TaskEnd::ran(panicked));
-        // This, or its last step later, may end the scope's wait. So the scope may be gone afterwards.
-        let gone = pending.end(Ended::Completed);
-        debug_assert!(gone.line.is_none(), "a scope has no limit");
-        note_gone(ctx, gone);
-        has_ended
+        end.end(TaskEnd::ran(panicked))
     }
 
     /// Drops the closure of a task whose deadline has passed. No shutdown discards a scope's task.
     fn discard(self, _: NeverRan) -> Release {
-        // SAFETY: the task stays inside until the caller of `discard` uses up the `Pending` in the
-        // `Release`. Until then the scope does not return. `serve` has another `Pending` of this
-        // task, but uses it only if the pool refused the task. A refused task does not get here.
-        let pending = unsafe { Pending::of(&(*self.inner).members) };
         // SAFETY: `serve` stored a closure in `f`. This call owns the task, so nothing else takes
         // the closure out.
         drop_contained(unsafe { self.f.assume_init() });
-        Release {
-            group: Some(pending),
-            ..Release::default()
-        }
+        Release::default()
     }
 }
 

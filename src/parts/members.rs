@@ -131,7 +131,7 @@ pub(crate) struct Leaving {
 }
 
 /// What the end of a task that has left its group leads to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[must_use]
 pub(crate) struct Gone {
     /// The group's number, if a submission waits for the task's permit: the calling thread must pass that

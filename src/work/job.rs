@@ -13,6 +13,7 @@ use crate::parts::slot::State;
 use crate::sync::panics::has_panicked;
 use crate::work::context::Ctx;
 use crate::work::env::Env;
+use crate::work::membership::Membership;
 use crate::work::observe::Moment;
 use crate::work::options::{Options, StoredOptions, TaskTimes};
 use crate::work::owed::Owed;
@@ -109,16 +110,15 @@ impl Release {
     /// out of the group. Adds to `owed` what is left: a permit of the group to pass, a waker to call, a
     /// node and captures to drop.
     pub(crate) fn settle(self, owed: &mut Owed) {
-        if let Some(pending) = &self.group {
-            owed.pass_in(pending.has_ended(Ended::Discarded));
-        }
+        let mut membership = Membership::new(self.group, self.caller.is_some());
+        owed.pass_in(membership.has_ended(Ended::Discarded));
         if let Some(caller) = self.caller {
             let remains = caller.release();
             if !remains.is_empty() {
                 owed.calls().finish(remains);
             }
         }
-        owed.exit_group(self.group.and_then(Pending::has_left));
+        owed.note_gone(membership.leave());
         if let Some(captured) = self.captured {
             owed.calls().drop_captured(captured);
         }
@@ -143,6 +143,10 @@ pub(crate) unsafe trait Job: Sized {
     /// Returns the options that the job has beside those that the task stores with it.
     fn own_options(&self) -> Option<&impl StoredOptions> {
         None::<&()>
+    }
+    /// Returns the task's place in its scope, if it has one. It is used up once.
+    fn pending(&self) -> Option<Pending> {
+        None
     }
     /// Returns the node that the task shares with its waiter, if it has one.
     fn node(&self) -> Option<&WaitNode> {
@@ -180,7 +184,7 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
     fn run(self, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded {
         ctx.submitted.set(self.submitted);
         let options = self.options();
-        if options.is_empty() {
+        if options.is_empty() && self.pending().is_none() {
             return self.job.run(ctx, end);
         }
         // SAFETY: a group lives as long as a task is inside it (E8). This task leaves its group
@@ -188,33 +192,28 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         if let Err(why) = unsafe { ctx.begin(&options) } {
             return self.dispose(why, ctx, end);
         }
-        let pending = self.pending();
-        let mut outcome = Ended::Discarded;
+        let mut membership = Membership::new(self.pending(), J::OFFERED);
         let mut with_options = |ended: TaskEnd, permit| {
             ctx.finish(ended);
-            if pending.is_some() {
+            if membership.exists() {
                 ctx.may_owe();
             }
             let has_ended = (end.end)(ended, permit);
-            outcome = ended.of_group();
-            if let (true, Some(pending)) = (J::OFFERED, &pending) {
-                pass_in(ctx, pending.has_ended(outcome));
-            }
+            pass_in(ctx, membership.has_ended(ended.of_group()));
             has_ended
         };
         let has_ended = self.job.run(ctx, End::new(end.permit, &mut with_options));
-        // The task leaves its group only after its waiter has the outcome. If nobody can wait for the task itself, it ends and leaves by
-        // one locked step instead of two.
-        match pending {
-            Some(pending) if J::OFFERED => exit_group(ctx, pending.has_left()),
-            Some(pending) => note_gone(ctx, pending.end(outcome)),
-            None => {}
-        }
+        note_gone(ctx, membership.leave());
         has_ended
     }
 
-    /// Returns the task's place in its group, if it has one. It is used up once.
+    /// Returns the task's place in its group or scope, if it has one. It is used up once.
     fn pending(&self) -> Option<Pending> {
+        self.in_group().or_else(|| self.job.pending())
+    }
+
+    /// Returns the task's place in its group, if it has one. It is used up once.
+    fn in_group(&self) -> Option<Pending> {
         // A `Pending` is the address of the group. The copy here is used up, and the one that is
         // stored with the task is not.
         let mut pending = None;
@@ -249,15 +248,16 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         Look {
             times: self.options().times,
             node: self.job.node().map(NonNull::from),
-            members: self.pending(),
+            members: self.in_group(),
         }
     }
 
     fn discard(self, why: NeverRan) -> Release {
         let pending = self.pending();
-        let mut release = self.job.discard(why);
-        release.group = pending.or(release.group);
-        release
+        Release {
+            group: pending,
+            ..self.job.discard(why)
+        }
     }
 
     // ---- how the contents are stored in a task ---------------------------------------
@@ -331,7 +331,7 @@ fn exit_group(ctx: &Ctx<'_>, leaving: Option<Leaving>) {
 
 /// Notes what the end of a group's task leads to.
 #[inline]
-pub(crate) fn note_gone(ctx: &Ctx<'_>, gone: Gone) {
+fn note_gone(ctx: &Ctx<'_>, gone: Gone) {
     pass_in(ctx, gone.line);
     exit_group(ctx, gone.leaving);
 }

@@ -5,6 +5,7 @@ mod about;
 pub(crate) mod context;
 pub(crate) mod env;
 pub(crate) mod job;
+pub(crate) mod membership;
 pub(crate) mod observe;
 pub(crate) mod options;
 pub(crate) mod owed;
