@@ -208,11 +208,13 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
     }
 
     /// Returns the task's place in its group or scope, if it has one. It is used up once.
+    #[inline]
     fn pending(&self) -> Option<Pending> {
         self.in_group().or_else(|| self.job.pending())
     }
 
     /// Returns the task's place in its group, if it has one. It is used up once.
+    #[inline]
     fn in_group(&self) -> Option<Pending> {
         // A `Pending` is the address of the group. The copy here is used up, and the one that is
         // stored with the task is not.
