@@ -13,9 +13,9 @@ use common::*;
 use lazypool::{DeadlineError, Pool, Shutdown, WhenFull};
 
 /// How long a reader stays stopped if it is not let go.
-const STOPPED: Duration = Duration::from_secs(5);
+const STOPPED: Duration = limit(5);
 /// How long a call may take meanwhile: many times as long as it needs.
-const MOST: Duration = ms(500);
+const MOST: Duration = ms(STOPPED.as_millis() as u64 / 10);
 
 /// A machine that is too busy for all rounds of a case makes fewer, after this long.
 const LASTS: Duration = Duration::from_secs(4);
