@@ -1,6 +1,7 @@
 //! The core: what `serve` and `do_with_deadline` need.
 #![doc = include_str!("protocol.md")]
 #![doc = include_str!("proofs.md")]
+#![doc = include_str!("stopped.md")]
 
 pub(crate) mod call;
 pub(crate) mod host;

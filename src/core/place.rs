@@ -79,7 +79,7 @@ impl<H: Host> Core<H> {
             stamp: H::stamp(self),
         };
         let owed = debts.get_or_insert_default();
-        // A worker may wait for another one in a waker. So no task of a worker waits for wakers (law 14). Nor does one for a worker
+        // Way 2. A worker may wait for another one in a waker. So no task of a worker waits for wakers (law 14). Nor does one for a worker
         // that has to end (law 4).
         if !submission.is_on_worker(&self.env) && !self.env.may_have_to_end() {
             if let Some((slot, claim)) = self.claim_calling() {
@@ -92,9 +92,8 @@ impl<H: Host> Core<H> {
 
     // ---- the fast ways ----------------------------------------------------------------
 
-    /// Tries the ways that most tasks take (1 to 3): to this thread's last worker, or into the queue.
-    /// The queue is used if a worker looks at it, or if no worker is idle and no slot is free. Returns
-    /// the permit if neither way takes the task.
+    /// Tries the ways that most tasks take: to this thread's last worker (1), or into the queue, if a worker looks at it
+    /// (3), or if no worker is idle and no slot is free (5). Returns the permit if none takes the task.
     #[inline(always)]
     fn place_fast(
         self: &Arc<Self>,
@@ -104,27 +103,21 @@ impl<H: Host> Core<H> {
         submission: Submission<'_>,
         debts: &mut Debts,
     ) -> Result<Location, Permit> {
-        let has_queue = self.has_queue() && !flags.is_asleep();
-        if has_queue && submission.awaited {
-            // First try a hand-over. It moves two cache lines between the cores: that of the
-            // worker's slot, and the cache line that the caller waits on. The way through the queue
-            // moves more.
-            if let Some((slot, claim)) = self.claim_last_worker(false) {
+        let may_queue = self.has_queue() && !flags.is_asleep() && !submission.is_nested(&self.env);
+        // A hand-over moves two cache lines between the cores: that of the worker's slot, and the one that a caller waits on. The
+        // way through the queue moves more. But a parked worker is woken up here only if the task may not be queued.
+        if submission.awaited || !may_queue {
+            if let Some((slot, claim)) = self.claim_last_worker(!may_queue) {
+                if claim.is_parked() {
+                    submission.start(&self.env);
+                }
                 return Ok(self.hand_over(slot, claim, task, permit));
             }
         }
-        let may_queue = has_queue && !submission.is_nested(&self.env);
         if may_queue && (self.in_flight.load().is_any_awake() || self.is_each_worker_busy()) {
             return Ok(self.push_fast(task, permit, submission, debts));
         }
-        // A parked worker is woken up here only for a task that may not be queued.
-        let Some((slot, claim)) = self.claim_last_worker(!may_queue) else {
-            return Err(permit);
-        };
-        if claim.is_parked() {
-            submission.start(&self.env);
-        }
-        Ok(self.hand_over(slot, claim, task, permit))
+        Err(permit)
     }
 
     /// Returns `true` if no worker is idle and no slot is free. May miss a worker or a slot whose entry
@@ -165,17 +158,13 @@ impl<H: Host> Core<H> {
 
     /// Places an accepted task. If it cannot be placed, gives its permit back.
     ///
-    /// These are the ways 4 to 8 of the protocol page, with the claims that they serve:
+    /// These are the ways 3 to 5 of the protocol page, with the claims that they serve:
     ///
-    /// 4. A1, A3: in a pool with a queue, the task goes there if a worker is awake, because that worker
-    ///    looks at the queue before it rests. It also goes there if a worker is idle: an idle worker is
-    ///    then notified.
-    /// 5. T: an idle worker takes the task.
-    /// 6. T: the task goes into the queue if a worker has become idle since way 5. In a pool with a
-    ///    queue, it also goes there if a worker looks at it, or has been told to.
-    /// 7. T, F: a thread is started on a free slot. If the OS refuses it, an idle worker takes the
+    /// 3. T: a worker that is idle, or looks at the queue. In a pool with a queue, the task goes there (A3): a worker that is
+    ///    counted looks at the queue before it rests, and an idle one is notified. Otherwise an idle worker gets the task.
+    /// 4. T, F: a thread is started on a free slot. If the OS refuses it, an idle worker takes the
     ///    task; or it is queued, while a worker lives, if it may be and the queue has space.
-    /// 8. A1: all workers are busy, so the task waits in the queue. If no worker lives, another
+    /// 5. A1: all workers are busy, so the task waits in the queue. If no worker lives, another
     ///    thread has taken the last free slot to start a worker there, or the last living worker is about to give its slot back. Then this
     ///    thread tries again.
     pub(crate) fn place(
@@ -189,29 +178,21 @@ impl<H: Host> Core<H> {
         let mut looks = LOOKS;
         loop {
             // While this thread has its permit, the last living worker stays (A1).
-            let may_queue = !nested && !accepted.flags.is_asleep();
-            // Way 4.
-            let prefers_queue = may_queue && self.has_queue();
-            if prefers_queue && (self.has_idle_candidate() || self.relied_on().is_any_awake()) {
-                return Ok(self.enqueue(accepted, task, Seen::is_any_awake, owed));
-            }
-            // Way 5.
-            let searching = self.relied_on().is_any_counted();
-            if let Some((slot, claim)) = self.claim_idle() {
+            let may_wait = !nested && !accepted.flags.is_asleep();
+            // Way 3.
+            if may_wait && self.has_queue() {
+                if self.has_worker_for_queue() {
+                    return Ok(self.enqueue(accepted, task, Seen::is_any_awake, owed));
+                }
+            } else if let Some((slot, claim)) = self.claim_idle() {
                 return Ok(self.hand_over(slot, claim, task, accepted.permit));
-            }
-            // Way 6.
-            let has_idle = self.has_idle_candidate();
-            let searching = searching || self.relied_on().is_any_counted();
-            if may_queue && (has_idle || searching && self.has_queue()) {
-                return Ok(self.enqueue(accepted, task, Seen::is_any_counted, owed));
             }
             if nested && looks > 0 {
                 looks -= 1;
                 backoff.wait();
                 continue;
             }
-            // Way 7.
+            // Way 4.
             let free = match nested {
                 true => H::take_slot(self),
                 false => self.free.pop(),
@@ -229,8 +210,8 @@ impl<H: Host> Core<H> {
                 accepted.flags = self.gate.flags();
                 continue;
             }
-            // Way 8.
-            if may_queue {
+            // Way 5.
+            if may_wait {
                 return Ok(self.enqueue(accepted, task, Seen::is_any_counted, owed));
             }
             if nested {
@@ -315,6 +296,13 @@ impl<H: Host> Core<H> {
     #[inline]
     fn has_idle_candidate(&self) -> bool {
         !self.ready.is_empty() || H::has_reserve(self)
+    }
+
+    /// Returns `true` if a worker looks at the queue, was told to, or may be idle. The counts are read on both sides of the
+    /// look for an idle worker, because that one may have been told meanwhile (T2).
+    fn has_worker_for_queue(&self) -> bool {
+        let is_any_counted = || self.relied_on().is_any_counted();
+        is_any_counted() || self.has_idle_candidate() || is_any_counted()
     }
 
     /// Claims an idle worker from the ready ring. If there is none, asks the host for one.

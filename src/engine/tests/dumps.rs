@@ -5,7 +5,7 @@ use super::held_locks::occupy;
 use super::*;
 use crate::work::owed::Kinds;
 
-const PAGE: &str = include_str!("../../core/protocol.md");
+const PAGE: &str = include_str!("../../core/stopped.md");
 
 /// Asserts that the page has the findings and the slots that the pool shows.
 fn is_on_the_page(core: &Arc<Core>) {
