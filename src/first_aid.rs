@@ -3,9 +3,9 @@
 use crate::pool::Pool;
 use std::fmt;
 
-/// First *findings*: what keeps workers, tasks or submissions waiting, and figures that do not fit together. Then the
-/// pool's settings, its [`Stats`](crate::Stats), and the words from which the findings come. This waits for no lock, so it
-/// works in a pool that hangs. [`outcomes`](crate::docs::outcomes) says when to print it.
+/// First *findings*: what keeps workers, tasks or submissions waiting, and figures that do not fit together, each with a
+/// word that says what to do about it; what to act on first comes first. Then the pool's settings, its [`Stats`](crate::Stats),
+/// and the words from which the findings come. This waits for no lock, so it works in a pool that hangs. [`outcomes`](crate::docs::outcomes) says when to print it.
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (findings, reading) = self.core().findings();

@@ -447,7 +447,7 @@ fn what_lasts_is_found() {
     let (permit, _) = core.gate.take().expect("a permit");
     let stopped = core.registry();
     let found = || format!("{:?}", core.findings().0);
-    until(|| found() == "[PermitsInHand(1), RegistryLocked(1)]");
+    until(|| found() == "[wait: PermitsInHand(1), wait: RegistryLocked(1)]");
     let locker = |core: &Core| core.reading().registry_locker;
     assert_eq!(locker(core), ThreadNumber::own());
     let its = Arc::clone(core);
@@ -464,7 +464,7 @@ fn what_lasts_is_found() {
     settles();
     let claimed = core.claim_idle();
     let (slot, claim) = claimed.expect("idle");
-    until(|| found() == format!("[SlotHeld(slot {slot})]"));
+    until(|| found() == format!("[wait: SlotHeld(slot {slot})]"));
     notify(core, claim);
     settles();
     end(core);

@@ -20,6 +20,20 @@ pub(crate) struct Finding {
     at: u64,
     /// What the worker of the slot pays.
     pays: Kinds,
+    advice: Advice,
+}
+
+/// What to do about a finding: the words of the column "now" in CONTRIBUTING.md. Of several findings, the first one here comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Advice {
+    /// User code hangs.
+    Code,
+    /// The worker's stack says what to do.
+    Stack,
+    /// First aid helps, if anything does.
+    Aid,
+    /// A thread is in the middle of a step.
+    Wait,
 }
 
 /// The kinds of findings. Their names are those of the rows in CONTRIBUTING.md.
@@ -55,6 +69,40 @@ pub(crate) enum What {
     ClosedAndNotOver,
 }
 
+impl What {
+    /// Returns what to do about it, if no other finding says more.
+    fn advice(self) -> Advice {
+        match self {
+            Self::UserCode | Self::TaskBehindUserCode | Self::StartHook | Self::StopHook => {
+                Advice::Code
+            }
+            Self::LockOrUserCode | Self::WorkersBeyondLimit => Advice::Stack,
+            Self::OrderNotTaken
+            | Self::DeadCellsNotPassed
+            | Self::QueueNotLookedAt
+            | Self::LookNotDone
+            | Self::ThreadsRefused
+            | Self::AwakeUnitsInHand
+            | Self::AwakeUnitsMissing
+            | Self::NoticesInHand
+            | Self::NoticesMissing
+            | Self::ReadyEntriesInHand
+            | Self::FreePermitsBesideLine
+            | Self::ClosedAndNotOver => Advice::Aid,
+            Self::RegistryLocked
+            | Self::LinesLocked
+            | Self::ThreadsStarting
+            | Self::SlotHeld
+            | Self::EndNotDone
+            | Self::OldestCellHeld
+            | Self::OldestCellNotFilled
+            | Self::PermitsInHand
+            | Self::TasksWithoutPermit
+            | Self::AsleepBesideWorkers => Advice::Wait,
+        }
+    }
+}
+
 impl Finding {
     /// Returns `true` if a count of workers that look at the queue has a unit that no worker has.
     pub(super) fn is_lost_unit(&self) -> bool {
@@ -74,7 +122,13 @@ impl Finding {
 
 impl fmt::Debug for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.what)?;
+        let advice = match self.advice {
+            Advice::Code => "code",
+            Advice::Stack => "stack",
+            Advice::Aid => "aid",
+            Advice::Wait => "wait",
+        };
+        write!(f, "{advice}: {:?}", self.what)?;
         match self.slot {
             Some(slot) => write!(f, "(slot {slot})")?,
             None => write!(f, "({})", self.count)?,
@@ -89,12 +143,14 @@ impl fmt::Debug for Finding {
 /// Returns what this reading says.
 pub(super) fn of(it: &Reading) -> Vec<Finding> {
     let slots = it.slots.iter().filter_map(|(slot, its)| {
+        let what = of_slot(its)?;
         Some(Finding {
-            what: of_slot(its)?,
+            what,
             count: 1,
             slot: Some(*slot),
             at: its.word.generation().wrapping_add(its.taken),
             pays: its.pays,
+            advice: what.advice(),
         })
     });
     let counted = |(what, count): (What, u64)| {
@@ -112,10 +168,24 @@ pub(super) fn of(it: &Reading) -> Vec<Finding> {
                 _ => 0,
             },
             pays: Kinds::NONE,
+            advice: what.advice(),
         })
     };
     let of_pool = of_pool(it).into_iter().filter_map(counted);
     slots.chain(of_pool).collect()
+}
+
+/// Puts those first that are to be acted on first. A worker that may wait for a lock is no case of its own if another thread has one.
+pub(super) fn put_in_order(all: &mut [Finding]) {
+    let is_lock = |it: &Finding| matches!(it.what, What::RegistryLocked | What::LinesLocked);
+    if all.iter().any(is_lock) {
+        for finding in all.iter_mut() {
+            if finding.what == What::LockOrUserCode {
+                finding.advice = Advice::Wait;
+            }
+        }
+    }
+    all.sort_by_key(|finding| finding.advice);
 }
 
 /// Returns what keeps a worker from its next step, if anything does but its task.

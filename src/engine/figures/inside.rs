@@ -218,6 +218,7 @@ impl Core {
                 None => false,
             });
         }
+        findings::put_in_order(&mut all);
         (all, last)
     }
 

@@ -165,7 +165,7 @@ fn a_nudge_passes_free_permits_to_the_line_of_a_group() {
     assert!(poll_once(in_line.as_mut()).is_pending());
     assert!(gate.give(permit).is_waited_for());
     let findings = format!("{:?}", pool.core().findings().0);
-    assert_eq!(findings, "[FreePermitsBesideLine(1)]");
+    assert_eq!(findings, "[aid: FreePermitsBesideLine(1)]");
     pool.nudge();
     assert_eq!(told.recv_timeout(LIMIT), Ok(()));
 }
