@@ -135,7 +135,7 @@ struct Scoped<F> {
 unsafe impl<F: FnOnce() + Send> Job for Scoped<F> {
     const MUST_RUN: bool = true;
 
-    fn pending(&self) -> Option<Pending> {
+    unsafe fn take_pending(&self) -> Option<Pending> {
         // SAFETY: the scope lives until every task of it has left. The task is inside until this `Pending` is used up.
         // `serve` has another one, but uses it only if the pool refused the task. A refused task neither runs nor is discarded.
         Some(unsafe { Pending::of(&(*self.inner).members) })

@@ -211,12 +211,6 @@ impl Pending {
         Self(unsafe { NonNull::new_unchecked(Arc::as_ptr(members).cast_mut()) })
     }
 
-    /// Returns another reference of the same task. Only one of the two is used up.
-    #[inline]
-    pub(crate) fn copy(&self) -> Self {
-        Self(self.0)
-    }
-
     /// Returns a reference that keeps the group alive even if the task leaves.
     pub(crate) fn share(&self) -> Arc<Members> {
         // SAFETY: this is the address of an `Arc` (`Pending::of`). The task inside keeps the group alive.

@@ -8,7 +8,7 @@
 use crate::error::TaskError;
 use crate::parts::completion::{Answered, WaitNode};
 use crate::parts::gate::Permit;
-use crate::parts::members::{Ended, Gone, Leaving, Pending};
+use crate::parts::members::{Ended, Gone, Members, Pending};
 use crate::parts::slot::State;
 use crate::sync::panics::has_panicked;
 use crate::work::context::Ctx;
@@ -131,7 +131,7 @@ impl Release {
 ///
 /// The job may be sent to another thread. Everything that it borrows lives until the job has run or
 /// has been discarded. So either the job is `Send + 'static`, or the code that makes the job waits
-/// for its end.
+/// for its end. A job whose task leaves its group or scope by `take_pending` has used all that it borrows once `run` or `discard` returns.
 ///
 /// `run` and `discard` never unwind. A job with `HAS_CALLER` has a node, which is on its caller's stack.
 pub(crate) unsafe trait Job: Sized {
@@ -144,9 +144,15 @@ pub(crate) unsafe trait Job: Sized {
     fn own_options(&self) -> Option<&impl StoredOptions> {
         None::<&()>
     }
-    /// Returns the task's place in its scope, if it has one. It is used up once.
-    fn pending(&self) -> Option<Pending> {
-        None
+    /// Makes the task's place in its scope, or that of a call in its group.
+    ///
+    /// # Safety
+    /// Called once, by the thread that runs or discards the task, which uses the place up.
+    #[inline]
+    unsafe fn take_pending(&self) -> Option<Pending> {
+        let own = self.own_options()?;
+        // SAFETY: by this function's contract.
+        unsafe { own.pending_of_call() }
     }
     /// Returns the node that the task shares with its waiter, if it has one.
     fn node(&self) -> Option<&WaitNode> {
@@ -181,10 +187,10 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
 
     /// Runs the job. If it must not start any more, disposes of it instead.
     #[inline]
-    fn run(self, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded {
+    fn run(mut self, ctx: &Ctx<'_>, end: End<'_>) -> HasEnded {
         ctx.submitted.set(self.submitted);
         let options = self.options();
-        if options.is_empty() && self.pending().is_none() {
+        if options.is_empty() && !J::MUST_RUN {
             return self.job.run(ctx, end);
         }
         // SAFETY: a group lives as long as a task is inside it (E8). This task leaves its group
@@ -192,7 +198,7 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         if let Err(why) = unsafe { ctx.begin(&options) } {
             return self.dispose(why, ctx, end);
         }
-        let mut membership = Membership::new(self.pending(), J::OFFERED);
+        let mut membership = Membership::new(self.take_pending(), J::OFFERED);
         let mut with_options = |ended: TaskEnd, permit| {
             ctx.finish(ended);
             if membership.exists() {
@@ -207,23 +213,12 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         has_ended
     }
 
-    /// Returns the task's place in its group or scope, if it has one. It is used up once.
+    /// Takes the task's place in its group or scope, if it has one.
     #[inline]
-    fn pending(&self) -> Option<Pending> {
-        self.in_group().or_else(|| self.job.pending())
-    }
-
-    /// Returns the task's place in its group, if it has one. It is used up once.
-    #[inline]
-    fn in_group(&self) -> Option<Pending> {
-        // A `Pending` is the address of the group. The copy here is used up, and the one that is
-        // stored with the task is not.
-        let mut pending = None;
-        self.stored.copy_pending(&mut pending);
-        if let Some(own) = self.job.own_options() {
-            own.copy_pending(&mut pending);
-        }
-        pending
+    fn take_pending(&mut self) -> Option<Pending> {
+        // SAFETY: only `run` and `discard` call this, once, and one of them has the task.
+        let of_job = || unsafe { self.job.take_pending() };
+        self.stored.take_pending().or_else(of_job)
     }
 
     /// Disposes of a task whose turn has come too late (`TaskEnd::Expired`), or whose group has been
@@ -250,16 +245,15 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         Look {
             times: self.options().times,
             node: self.job.node().map(NonNull::from),
-            members: self.in_group(),
+            group: self.options().group.map(NonNull::from),
         }
     }
 
-    fn discard(self, why: NeverRan) -> Release {
-        let pending = self.pending();
-        Release {
-            group: pending,
-            ..self.job.discard(why)
-        }
+    fn discard(mut self, why: NeverRan) -> Release {
+        let group = self.take_pending();
+        let of_job = self.job.discard(why);
+        debug_assert!(of_job.group.is_none(), "its place was taken before");
+        Release { group, ..of_job }
     }
 
     // ---- how the contents are stored in a task ---------------------------------------
@@ -271,6 +265,8 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
         offered: J::OFFERED,
         // SAFETY: by the contract of `Table::look`.
         look: |bytes| unsafe { Self::load(bytes) }.look(),
+        // SAFETY: by the contract of `Table::take_pending`.
+        take_pending: |bytes| unsafe { Self::load_mut(bytes) }.stored.take_pending(),
         // SAFETY: by the contract of `Table::run`.
         run: |bytes, ctx, end| unsafe { Self::take(bytes) }.run(ctx, end),
         // SAFETY: by the contract of `Table::discard`.
@@ -302,6 +298,18 @@ impl<S: StoredOptions, J: Job> Contents<S, J> {
     }
 
     /// # Safety
+    /// As for `load`.
+    unsafe fn load_mut(bytes: &mut Bytes) -> &mut Self {
+        if Self::FITS {
+            // SAFETY: `store` wrote the contents there.
+            unsafe { &mut *bytes.as_mut_ptr().cast::<Self>() }
+        } else {
+            // SAFETY: `store` wrote the box there.
+            unsafe { &mut *bytes.as_mut_ptr().cast::<Box<Self>>() }
+        }
+    }
+
+    /// # Safety
     /// As for `load`. The contents are moved out, so the bytes must not be used again.
     unsafe fn take(bytes: &Bytes) -> Self {
         if Self::FITS {
@@ -322,20 +330,12 @@ fn pass_in(ctx: &Ctx<'_>, group: Option<u64>) {
     }
 }
 
-/// Notes the last step of a task's leave from its group, if there is one. It may wait for another thread
-/// that holds the group's lock.
-#[inline]
-fn exit_group(ctx: &Ctx<'_>, leaving: Option<Leaving>) {
-    if leaving.is_some() {
-        ctx.owe(|owed| owed.exit_group(leaving));
-    }
-}
-
-/// Notes what the end of a group's task leads to.
+/// Notes what the end of a group's task leads to, if anything.
 #[inline]
 fn note_gone(ctx: &Ctx<'_>, gone: Gone) {
-    pass_in(ctx, gone.line);
-    exit_group(ctx, gone.leaving);
+    if gone.line.is_some() || gone.leaving.is_some() {
+        ctx.owe(|owed| owed.note_gone(gone));
+    }
 }
 
 type Bytes = MaybeUninit<[u64; INLINE / 8]>;
@@ -346,8 +346,8 @@ pub(crate) struct Look {
     pub(crate) times: Option<TaskTimes>,
     /// The node lives until the task is consumed.
     node: Option<NonNull<WaitNode>>,
-    /// A copy of the task's place in its group. It is used up only for a future's task that is refused in line.
-    pub(crate) members: Option<Pending>,
+    /// The group lives until the task is consumed.
+    group: Option<NonNull<Members>>,
 }
 
 /// The constants and the functions of one type of job. Each [`Task`] with a job of that type refers
@@ -359,6 +359,9 @@ pub(crate) struct Table {
     /// # Safety
     /// The bytes hold a live job of the table's type.
     look: unsafe fn(&Bytes) -> Look,
+    /// # Safety
+    /// As for `look`.
+    take_pending: unsafe fn(&mut Bytes) -> Option<Pending>,
     /// # Safety
     /// As for `look`. The call consumes the job, so the bytes must not be used again.
     run: unsafe fn(&mut Bytes, &Ctx<'_>, End<'_>) -> HasEnded,
@@ -414,6 +417,12 @@ impl Task {
         unsafe { (self.table.look)(&self.bytes) }
     }
 
+    /// Takes the place in its group of a task that is not accepted, if the place is stored with the task.
+    pub(crate) fn take_pending(&mut self) -> Option<Pending> {
+        // SAFETY: a `Task` holds a live job until it is consumed.
+        unsafe { (self.table.take_pending)(&mut self.bytes) }
+    }
+
     /// Tells the blocked caller of the task that the task is in the mailbox of this slot now.
     pub(crate) fn offer_on(&self, slot: usize, generation: u64) {
         if let Some(node) = self.node() {
@@ -423,9 +432,10 @@ impl Task {
 
     /// Returns `true` if the task may run if it is started now.
     pub(crate) fn may_run(&self, env: &Env) -> bool {
-        let Look { times, members, .. } = self.look();
+        let Look { times, group, .. } = self.look();
         let is_late = times.is_some_and(|times| times.start(env).is_none());
-        !is_late && !members.is_some_and(|members| members.members().is_cancelled())
+        // SAFETY: the group lives until the task is consumed, and this borrows the task.
+        !is_late && !group.is_some_and(|group| unsafe { group.as_ref() }.is_cancelled())
     }
 
     fn node(&self) -> Option<&WaitNode> {

@@ -12,7 +12,8 @@ use crate::parts::members::{Ended, Gone, Pending};
 pub(crate) struct Membership {
     pending: Option<Pending>,
     has_waiter: bool,
-    outcome: Ended,
+    /// How it has ended, once it has.
+    outcome: Option<Ended>,
 }
 
 impl Membership {
@@ -21,7 +22,7 @@ impl Membership {
         Self {
             pending,
             has_waiter,
-            outcome: Ended::Discarded,
+            outcome: None,
         }
     }
 
@@ -36,7 +37,7 @@ impl Membership {
     #[inline]
     #[must_use]
     pub(crate) fn has_ended(&mut self, outcome: Ended) -> Option<u64> {
-        self.outcome = outcome;
+        self.outcome = Some(outcome);
         let pending = self.pending.as_ref().filter(|_| self.has_waiter)?;
         pending.has_ended(outcome)
     }
@@ -44,13 +45,16 @@ impl Membership {
     /// Takes the task out of its group. Called after [`has_ended`](Self::has_ended), once the waiter is told.
     #[inline]
     pub(crate) fn leave(self) -> Gone {
-        match self.pending {
-            Some(pending) if self.has_waiter => Gone {
-                line: None,
-                leaving: pending.has_left(),
-            },
-            Some(pending) => pending.end(self.outcome),
-            None => Gone::default(),
+        let Some(pending) = self.pending else {
+            return Gone::default();
+        };
+        let outcome = self.outcome.expect("it has ended");
+        if !self.has_waiter {
+            return pending.end(outcome);
+        }
+        Gone {
+            line: None,
+            leaving: pending.has_left(),
         }
     }
 }

@@ -27,8 +27,20 @@ pub(crate) trait StoredOptions: Send + Sized + 'static {
     /// Adds the stored options to `options`.
     fn add_options<'a>(&'a self, _options: &mut Options<'a>) {}
 
-    /// Copies the task's place in its group to `pending`, if it has one.
-    fn copy_pending(&self, _pending: &mut Option<Pending>) {}
+    /// Takes the task's place in its group, if it is stored here.
+    #[inline]
+    fn take_pending(&mut self) -> Option<Pending> {
+        None
+    }
+
+    /// Makes the place in its group of a call, whose options stay with the caller.
+    ///
+    /// # Safety
+    /// The task is inside its group, and the caller makes no other place of it that is used up.
+    #[inline]
+    unsafe fn pending_of_call(&self) -> Option<Pending> {
+        None
+    }
 }
 
 impl StoredOptions for () {}
@@ -56,10 +68,9 @@ impl StoredOptions for Option<Pending> {
         options.group = self.as_ref().map(Pending::members);
     }
 
-    fn copy_pending(&self, pending: &mut Option<Pending>) {
-        if let Some(own) = self {
-            *pending = Some(own.copy());
-        }
+    #[inline]
+    fn take_pending(&mut self) -> Option<Pending> {
+        self.take()
     }
 }
 
@@ -69,9 +80,9 @@ impl<A: StoredOptions, B: StoredOptions> StoredOptions for (A, B) {
         self.1.add_options(options);
     }
 
-    fn copy_pending(&self, pending: &mut Option<Pending>) {
-        self.0.copy_pending(pending);
-        self.1.copy_pending(pending);
+    #[inline]
+    fn take_pending(&mut self) -> Option<Pending> {
+        self.0.take_pending().or_else(|| self.1.take_pending())
     }
 }
 

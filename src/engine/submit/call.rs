@@ -13,6 +13,7 @@ use crate::work::env::NEVER;
 use crate::work::job::Task;
 use crate::work::options::{Options, StoredOptions, TaskTimes};
 use crate::work::owed::{exit_group, Debts, Owed};
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -40,13 +41,11 @@ impl StoredOptions for CallOptions {
     }
 
     #[inline]
-    fn copy_pending(&self, pending: &mut Option<Pending>) {
-        if let Some(members) = self.members {
-            // SAFETY: the caller borrows the group. The task is inside until this `Pending` is used
-            // up. The caller has another one, which it uses only if it gets the task back neither run
-            // nor discarded.
-            *pending = Some(unsafe { Pending::of(members.as_ref()) });
-        }
+    unsafe fn pending_of_call(&self) -> Option<Pending> {
+        // SAFETY: the caller borrows the group. The task is inside until this `Pending` is used
+        // up, by this function's contract. The caller has another one, which it uses only if it gets the task back neither run
+        // nor discarded.
+        (self.members).map(|members| unsafe { Pending::of(members.as_ref()) })
     }
 }
 
@@ -54,6 +53,8 @@ impl StoredOptions for CallOptions {
 struct Member<'a> {
     members: Option<&'a Owner>,
     extras: &'a SubmitterOptions,
+    /// The place of an accepted task in its group, if the caller takes the task back. Otherwise the task uses its own up.
+    pending: Cell<Option<Pending>>,
 }
 
 // SAFETY: `Core::submit` returns the location of the task that it is given: that which the core gave for it, or that of the line's answer,
@@ -72,15 +73,17 @@ unsafe impl Entrance<Shared> for Member<'_> {
         };
         let entered = core.enter(self.members, &options)?;
         let (pending, options) = entered.add_to(self.members, options);
-        core.submit(task, &options, debts)
-            .inspect_err(|_| exit_group(debts, pending.and_then(Pending::exit)))
+        let submitted = core.submit(task, &options, debts);
+        match submitted {
+            Ok(_) => self.pending.set(pending),
+            Err(_) => exit_group(debts, pending.and_then(Pending::exit)),
+        }
+        submitted
     }
 
     fn has_taken_back(&self, owed: &mut Owed) {
-        if let Some(members) = self.members {
-            // SAFETY: the task is inside until this `Pending` is used up. Nothing else takes it out,
-            // because the caller has the task.
-            owed.note_gone(unsafe { Pending::of(members) }.end(Ended::Discarded));
+        if let Some(pending) = self.pending.take() {
+            owed.note_gone(pending.end(Ended::Discarded));
         }
     }
 }
@@ -124,5 +127,10 @@ pub(crate) fn do_until<F: FnOnce() -> R + Send + 'static, R: Send + 'static>(
         times: TaskTimes::new(before.unwrap_or(NEVER), least, NEVER, extras.run_limit),
         members: members.map(|members| NonNull::from(&**members)),
     };
-    call(core, options, &Member { members, extras }, f, deadline)
+    let member = Member {
+        members,
+        extras,
+        pending: Cell::new(None),
+    };
+    call(core, options, &member, f, deadline)
 }

@@ -31,10 +31,8 @@ pub(crate) fn submit<S: StoredOptions, J: Job, L>(
     let result = accept(&mut task, &mut debts).map_err(|why| {
         let task = task.expect("what is refused stays");
         // SAFETY: the task was made above, of these types.
-        let (stored, job) = unsafe { task.into_parts::<S, J>() };
-        let mut pending = None;
-        stored.copy_pending(&mut pending);
-        exit_group(&mut debts, pending.and_then(Pending::exit));
+        let (mut stored, job) = unsafe { task.into_parts::<S, J>() };
+        exit_group(&mut debts, stored.take_pending().and_then(Pending::exit));
         (job, why.into_refusal())
     });
     core.pay_debts(debts);

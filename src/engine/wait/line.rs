@@ -166,7 +166,7 @@ impl Core {
             .refuse(SubmitError::Refused(why))
             .into_refusal();
         let WaitingTask {
-            task,
+            mut task,
             members,
             of_group,
             is_future,
@@ -179,8 +179,7 @@ impl Core {
             // An owner that is a thread takes its task out of the group itself when it gets the
             // task back. A future may never be polled again. So this thread takes a future's task
             // out of the group. Otherwise the group's waiters would have to wait for the next poll.
-            // The `Pending` that comes back with the task is not used up: see `Serving::answered`.
-            let leaving = task.look().members.and_then(Pending::exit);
+            let leaving = task.take_pending().and_then(Pending::exit);
             // Now, if the lock is free: who fetches the answer then finds that nothing is pending.
             owed.exit_group(leaving.and_then(|leaving| leaving.finish(Patience::Tries).err()));
         }

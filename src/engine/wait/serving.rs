@@ -115,8 +115,11 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Serving<F, R> {
     fn answered(&self, answer: Answer, side: HandleSide<Outcome<R>>) -> ServeResult<F, R> {
         match answer {
             Ok(location) => Ok(Ticket::new(side, &self.core, location)),
-            // Who has refused the task has taken it out of its group.
-            Err((task, why)) => Err(Refused::new(self.take_apart(task).0, why)),
+            Err((task, why)) => {
+                let (closure, pending) = self.take_apart(task);
+                debug_assert!(pending.is_none(), "who has refused it has taken it out");
+                Err(Refused::new(closure, why))
+            }
         }
     }
 
@@ -138,18 +141,17 @@ impl<F: FnOnce() -> R + Send + 'static, R: Send + 'static> Drop for Serving<F, R
             return;
         };
         let mut owed = Owed::default();
-        let (task, was_refused) = match self.core.leave_line(ticket, &mut owed) {
+        let task = match self.core.leave_line(ticket, &mut owed) {
             Ok(Ok(location)) => return drop(Ticket::new(side, &self.core, location)),
-            Ok(Err((task, _))) => (task, true),
+            Ok(Err((task, _))) => task,
             Err(left) => {
                 owed.drop_wake_up(left.wake_up);
-                (left.task, false)
+                left.task
             }
         };
         let (closure, pending) = self.take_apart(task);
-        if !was_refused {
-            owed.exit_group(pending.and_then(Pending::exit));
-        }
+        // Who has refused a task in line has taken it out of its group.
+        owed.exit_group(pending.and_then(Pending::exit));
         drop(side);
         // The closure may have captured another future that waits. So it is dropped with nothing else
         // on the stack.
