@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Each of the ways holds one worker, the only one that the pool's limit allows. So a task waits in the queue, until
-//! SIGUSR2 lets the pool have one more worker.
+//! SIGUSR2 lets the pool have one more worker. In most of them it is user code that hangs. With `stopped`, it is a worker that stands still
+//! between two steps, as if the OS had stopped it: its stack has the handler of a signal.
 
 #[cfg(unix)]
 #[path = "minimal/signals.rs"]
@@ -17,17 +18,21 @@ mod signals;
 use lazypool::{Pool, Refused, Shutdown};
 use std::future::Future;
 use std::pin::pin;
+#[cfg(unix)]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use std::{env, mem, process, thread};
 
 /// What hangs, and the finding that says so. A task that hangs leads to none.
-pub(crate) const WAYS: [(&str, &str); 4] = [
+pub(crate) const WAYS: &[(&str, &str)] = &[
     ("task", "findings: []"),
-    ("waker", "UserCode("),
-    ("late-drop", "TaskBehindUserCode("),
-    ("start-hook", "StartHook("),
+    ("waker", "code: UserCode("),
+    ("late-drop", "code: TaskBehindUserCode("),
+    ("start-hook", "code: StartHook("),
+    #[cfg(unix)]
+    ("stopped", "aid: OrderNotTaken("),
 ];
 
 /// Does not return.
@@ -54,6 +59,35 @@ impl Drop for HangsInDrop {
     }
 }
 
+/// Has an idle worker of the pool stand still where it sleeps.
+#[cfg(unix)]
+fn stop_a_worker(pool: &Pool) {
+    static STANDS: AtomicBool = AtomicBool::new(false);
+    extern "C" fn stand_still(_: libc::c_int) {
+        STANDS.store(true, Ordering::SeqCst);
+        loop {
+            // SAFETY: it may be called in the handler of a signal.
+            unsafe { libc::pause() };
+        }
+    }
+    // SAFETY: it has no condition.
+    let worker = pool.do_with_deadline(|| unsafe { libc::pthread_self() }, Duration::MAX);
+    let worker = worker.expect("space");
+    // By then it sleeps.
+    thread::sleep(Duration::from_millis(100));
+    STANDS.store(false, Ordering::SeqCst);
+    let handler = stand_still as extern "C" fn(libc::c_int);
+    // SAFETY: the handler does only what a handler may. The pool lets an idle worker live for longer than this takes.
+    let sent = unsafe {
+        libc::signal(libc::SIGURG, handler as libc::sighandler_t);
+        libc::pthread_kill(worker, libc::SIGURG)
+    };
+    assert_eq!(sent, 0, "an error of `pthread_kill`");
+    while !STANDS.load(Ordering::SeqCst) {
+        thread::yield_now();
+    }
+}
+
 /// Returns a pool that hangs in this way, with a task in its queue, and what that task sends. `None` if there is no
 /// such way.
 pub(crate) fn pool_that_hangs(way: &str) -> Option<(Arc<Pool>, mpsc::Receiver<()>)> {
@@ -74,6 +108,8 @@ pub(crate) fn pool_that_hangs(way: &str) -> Option<(Arc<Pool>, mpsc::Receiver<()
     match way {
         "task" => pool.serve(hang).expect("space"),
         "start-hook" => pool.serve(|| ()).expect("space"),
+        #[cfg(unix)]
+        "stopped" => stop_a_worker(&pool),
         "waker" => {
             let mut handle = pool.awaitable().serve(first).expect("space");
             let waker = Waker::from(Arc::new(HangingWaker));

@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn each_way_has_its_finding_and_one_more_worker_helps() {
-    for (way, finding) in WAYS {
+    for &(way, finding) in WAYS {
         let (pool, sent) = pool_that_hangs(way).expect("a way");
         let start = Instant::now();
         while !format!("{pool:?}").contains(finding) || pool.stats().queued != 1 {
