@@ -180,6 +180,7 @@ impl<H: Host> Core<H> {
             // While this thread has its permit, the last living worker stays (A1).
             let may_wait = !nested && !accepted.flags.is_asleep();
             // Way 3.
+            let listed = self.ready.pushed();
             if may_wait && self.has_queue() {
                 if self.has_worker_for_queue() {
                     return Ok(self.enqueue(accepted, task, Seen::is_any_awake, owed));
@@ -190,6 +191,10 @@ impl<H: Host> Core<H> {
             if nested && looks > 0 {
                 looks -= 1;
                 backoff.wait();
+                continue;
+            }
+            // A worker that has become idle during the look may have come for one that was taken meanwhile (T1).
+            if self.ready.pushed() != listed {
                 continue;
             }
             // Way 4.
@@ -352,6 +357,7 @@ impl<H: Host> Core<H> {
         owed: &mut Owed,
     ) -> Result<(), IsHeld> {
         loop {
+            let listed = self.ready.pushed();
             if self.notify_idle(enough, patience) {
                 return Ok(());
             }
@@ -377,8 +383,8 @@ impl<H: Host> Core<H> {
             if !is_free {
                 return Ok(());
             }
-            // A worker that was told to look, found nothing and is idle again was in no look so far (T3).
-            if self.has_idle_candidate() {
+            // As in way 4 (T1).
+            if self.ready.pushed() != listed {
                 continue;
             }
             match H::start_searching(self, owed) {

@@ -188,6 +188,14 @@ impl Ring {
         self.oldest().1 & FULL == 0
     }
 
+    /// Returns how many pushes are complete, as a number that wraps. If it is the same before and after a look that has found the
+    /// ring empty, the ring was empty from that look on.
+    #[inline]
+    pub(crate) fn pushed(&self) -> u64 {
+        // ORDERING: R1, P1: a worker that is idle has completed its push before.
+        self.tail.load(Ordering::SeqCst)
+    }
+
     /// Returns `true` if each push that is complete has been popped. Reads the two ends only. Misses a
     /// push that has filled its cell and not yet moved `tail`.
     #[inline]
