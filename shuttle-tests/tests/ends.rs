@@ -3,7 +3,7 @@
 
 use lazypool::Shutdown;
 use shuttle_tests::{
-    explore, gate, join_all, planned_panic, step, ticks, wait_until, Adds, Dice, Rig,
+    explore, gate, join_all, planned_panic, step, ticks, wait_until, Adds, Dice, Meeting, Rig,
 };
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -56,6 +56,31 @@ fn retirement() {
             }
         }
         rig.end(Vec::new(), None);
+    });
+}
+
+/// Of two idle workers, those on the bench are claimed while those that have just run a task list themselves in the ready ring. A
+/// submission that looks at both in turn may find neither. It starts a thread only if at one moment no worker
+/// was idle. Law 5.
+#[test]
+fn one_idle_worker_after_another() {
+    explore("one_idle_worker_after_another", |dice| {
+        let rig = Rig::new(false, 3, dice.of(&[0, 2]), |b| b.idle_timeout(ticks(40)));
+        let both = Meeting::of(2);
+        join_all(rig.crowd(dice, 2..=2, 1..=1, move |rig, _| {
+            let both = Arc::clone(&both);
+            assert!(
+                rig.wait(Duration::MAX, move || both.meet()),
+                "a worker each"
+            );
+        }));
+        // A sweep puts both on the bench.
+        lazypool::model::sleep(ticks(30));
+        let all = rig.crowd(dice, 3..=3, 1..=2, |rig, dice| {
+            dice.pause(30);
+            let _ = rig.serve_small();
+        });
+        rig.end(all, None);
     });
 }
 
