@@ -160,7 +160,7 @@ impl<H: Host> Core<H> {
     ///
     /// These are the ways 3 to 5 of the protocol page, with the claims that they serve:
     ///
-    /// 3. T: a worker that is idle, or looks at the queue. In a pool with a queue, the task goes there (A3): a worker that is
+    /// 3. T: a worker that is idle, or looks at the queue. If the task may be queued, it goes into the queue (A3): a worker that is
     ///    counted looks at the queue before it rests, and an idle one is notified. Otherwise an idle worker gets the task.
     /// 4. T, F: a thread is started on a free slot. If the OS refuses it, an idle worker takes the
     ///    task; or it is queued, while a worker lives, if it may be and the queue has space.
