@@ -176,11 +176,11 @@ impl<H: Host> Core<H> {
         let nested = accepted.nested;
         let mut backoff = Backoff::default();
         let mut looks = LOOKS;
+        let mut listed = None;
         loop {
             // While this thread has its permit, the last living worker stays (A1).
             let may_wait = !nested && !accepted.flags.is_asleep();
             // Way 3.
-            let listed = self.ready.pushed();
             if may_wait && self.has_queue() {
                 if self.has_worker_for_queue() {
                     return Ok(self.enqueue(accepted, task, Seen::is_any_awake, owed));
@@ -193,11 +193,11 @@ impl<H: Host> Core<H> {
                 backoff.wait();
                 continue;
             }
-            // A worker that has become idle during the look may have come for one that was taken meanwhile (T1).
-            if self.ready.pushed() != listed {
+            // Way 4. Another look comes first: a worker that has become idle during the last one may have come for one that was
+            // taken meanwhile (T1). A full pool, which starts no thread, does not read where workers write as they become idle.
+            if (nested || !self.free.is_empty()) && self.has_listed_since(&mut listed) {
                 continue;
             }
-            // Way 4.
             let free = match nested {
                 true => H::take_slot(self),
                 false => self.free.pop(),
@@ -310,6 +310,12 @@ impl<H: Host> Core<H> {
         is_any_counted() || self.has_idle_candidate() || is_any_counted()
     }
 
+    /// Returns `true` unless no worker has listed itself since this was last asked. Then the look since that time has seen all that are idle.
+    fn has_listed_since(&self, listed: &mut Option<u64>) -> bool {
+        let now = self.ready.pushed();
+        listed.replace(now) != Some(now)
+    }
+
     /// Claims an idle worker from the ready ring. If there is none, asks the host for one.
     pub(crate) fn claim_idle(&self) -> Option<(usize, Claim<'_>)> {
         self.claim_ready().or_else(|| H::claim_reserve(self))
@@ -339,7 +345,7 @@ impl<H: Host> Core<H> {
     /// still waking up, and a burst of tasks should wake several workers. In all other cases it is
     /// `is_any_counted`.
     ///
-    /// The loop ends: it goes on only if a worker has become idle meanwhile; once after a lock was found free; or after a
+    /// The loop ends: it goes on only for a second look, or if a worker has become idle meanwhile; once after a lock was found free; or after a
     /// start that was not needed. Then there may be no further worker, nothing is queued, or another thread has popped the
     /// free slot to start one.
     #[cold]
@@ -356,8 +362,8 @@ impl<H: Host> Core<H> {
         mut patience: Patience,
         owed: &mut Owed,
     ) -> Result<(), IsHeld> {
+        let mut listed = None;
         loop {
-            let listed = self.ready.pushed();
             if self.notify_idle(enough, patience) {
                 return Ok(());
             }
@@ -384,7 +390,7 @@ impl<H: Host> Core<H> {
                 return Ok(());
             }
             // As in way 4 (T1).
-            if self.ready.pushed() != listed {
+            if self.has_listed_since(&mut listed) {
                 continue;
             }
             match H::start_searching(self, owed) {
