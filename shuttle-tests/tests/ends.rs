@@ -61,11 +61,15 @@ fn retirement() {
 
 /// Of two idle workers, those on the bench are claimed while those that have just run a task list themselves in the ready ring. A
 /// submission that looks at both in turn may find neither. It starts a thread only if at one moment no worker
-/// was idle. Law 5.
+/// was idle, also on a slot that has come free meanwhile. Law 5.
 #[test]
 fn one_idle_worker_after_another() {
     explore("one_idle_worker_after_another", |dice| {
         let rig = Rig::new(false, 3, dice.of(&[0, 2]), |b| b.idle_timeout(ticks(40)));
+        let is_raised = !dice.one_in(4);
+        if is_raised {
+            rig.set_limit(2);
+        }
         let both = Meeting::of(2);
         join_all(rig.crowd(dice, 2..=2, 1..=1, move |rig, _| {
             let both = Arc::clone(&both);
@@ -76,10 +80,18 @@ fn one_idle_worker_after_another() {
         }));
         // A sweep puts both on the bench.
         lazypool::model::sleep(ticks(30));
-        let all = rig.crowd(dice, 3..=3, 1..=2, |rig, dice| {
-            dice.pause(30);
+        let mut all = rig.crowd(dice, 3..=3, 1..=2, |rig, dice| {
+            dice.pause(6);
             let _ = rig.serve_small();
         });
+        if is_raised {
+            all.push(rig.beside(dice, |rig, dice| {
+                for limit in [3, 2, 3, 2, 3, 2, 3] {
+                    dice.pause(3);
+                    rig.set_limit(limit);
+                }
+            }));
+        }
         rig.end(all, None);
     });
 }

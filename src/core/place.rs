@@ -195,12 +195,15 @@ impl<H: Host> Core<H> {
             }
             // Way 4. Another look comes first: a worker that has become idle during the last one may have come for one that was
             // taken meanwhile (T1). A full pool, which starts no thread, does not read where workers write as they become idle.
-            if (nested || !self.free.is_empty()) && self.has_listed_since(&mut listed) {
+            // So it does not take a slot that comes free after it has asked.
+            let may_start = nested || !self.free.is_empty();
+            if may_start && self.has_listed_since(&mut listed) {
                 continue;
             }
             let free = match nested {
                 true => H::take_slot(self),
-                false => self.free.pop(),
+                false if may_start => self.free.pop(),
+                false => None,
             };
             if let Some(slot) = free {
                 let (permit, why) = match H::start_with(self, slot, task, accepted.permit, owed) {
