@@ -66,8 +66,8 @@ fn retirement() {
 fn one_idle_worker_after_another() {
     explore("one_idle_worker_after_another", |dice| {
         let rig = Rig::new(false, 3, dice.of(&[0, 2]), |b| b.idle_timeout(ticks(40)));
-        let is_raised = !dice.one_in(4);
-        if is_raised {
+        let moves_limit = !dice.one_in(4);
+        if moves_limit {
             rig.set_limit(2);
         }
         let both = Meeting::of(2);
@@ -84,7 +84,7 @@ fn one_idle_worker_after_another() {
             dice.pause(6);
             let _ = rig.serve_small();
         });
-        if is_raised {
+        if moves_limit {
             all.push(rig.beside(dice, |rig, dice| {
                 for limit in [3, 2, 3, 2, 3, 2, 3] {
                     dice.pause(3);

@@ -48,7 +48,7 @@ impl<H: Host> Core<H> {
     }
 
     /// Pays what a thread owes to other threads. User code is left in `owed`. A thread that holds the lock
-    /// for one debt may have been stopped, so that debt comes after those that need other locks (but for `Over`).
+    /// for one debt may have been stopped, so that debt comes after those that need other locks, as far as the first pass whose lock is held.
     fn pay_others(self: &Arc<Self>, owed: &mut Owed) {
         let mut last = Few::default();
         while let Err(due) = self.pay_others_by(Patience::Tries, owed) {
